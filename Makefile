@@ -1,0 +1,59 @@
+# Holdfast. The two commands that a new clone needs: make drill, make test.
+# Everything that they need is built or fetched by them.
+
+GO      ?= go
+BIN     := bin/holdfast
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+MODULES := . internal/tools
+FUZZTIME ?= 3s
+
+.PHONY: help build drill test race check fmt generate bench fuzz soak conformance clean
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+build: ## the one binary, bin/holdfast
+	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o $(BIN) ./cmd/holdfast
+
+drill: build ## the disaster, staged on real processes: the main job
+	$(BIN) drill
+
+test: ## all tests of all modules, with the race detector, and each fuzz target briefly
+	@internal/tools/require 'make test' gcc=gcc git=git curl=curl
+	@for m in $(MODULES); do echo "== $$m"; (cd $$m && $(GO) test -race -timeout 20m ./...) || exit 1; done
+	@internal/tools/fuzz $(FUZZTIME)
+
+race: test ## the same as test, which always runs with the race detector
+
+check: ## format, vet, staticcheck, style, generated code, README
+	@internal/tools/require 'make check' gcc=gcc git=git protoc=protobuf-compiler
+	@bad=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$bad" ] || { echo "run make fmt; not formatted: $$bad"; exit 1; }
+	@for m in $(MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
+	cd internal/tools && $(GO) build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck ./...
+	$(GO) test ./internal/tidy
+	internal/tools/generate --check
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+
+fmt: ## format all Go files
+	git ls-files '*.go' | xargs gofmt -w
+
+generate: ## write the code that protoc makes
+	@internal/tools/require 'make generate' protoc=protobuf-compiler
+	internal/tools/generate
+
+bench: ## acquire+release and hand-off, with p50 and p99, as a table
+	$(GO) run ./bench
+
+fuzz: ## every fuzz target for a minute
+	internal/tools/fuzz 1m
+
+soak: ## the long forms of the tests: 200 crashes, full sizes of the casebook
+	HOLDFAST_SOAK=1 $(GO) test -race -timeout 120m ./...
+
+conformance: ## the engines' suite: make conformance ENGINE=memlock
+	$(GO) test -race -v ./engine/$(ENGINE)/...
+
+clean: ## remove what was built
+	rm -rf bin
