@@ -540,10 +540,12 @@ type AcquireRequest struct {
 	Session *SessionRef            `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	Request *RequestID             `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	Lock    string                 `protobuf:"bytes,3,opt,name=lock,proto3" json:"lock,omitempty"` // 1–512 bytes of UTF-8, NFC, no control characters
-	// How long the answer may take, at most 86400000. On a stream, and with
-	// wait_forever, the request waits until it is granted or cancelled. Zero
-	// asks for an answer at once: granted or busy. When the time is up the
-	// request leaves the queue.
+	// How long the answer may take, at most 86400000; zero asks for an answer
+	// at once: granted or busy. When the time is up the request leaves the queue
+	// and the answer is busy. With wait_forever, and on a stream with any wait,
+	// the request waits until it is granted or cancelled. A caller that goes
+	// away leaves its place in the queue behind, until it asks again under the
+	// same name, cancels, or its session ends.
 	WaitMs        uint64 `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	WaitForever   bool   `protobuf:"varint,5,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
 	Shared        bool   `protobuf:"varint,6,opt,name=shared,proto3" json:"shared,omitempty"`
@@ -1252,7 +1254,7 @@ func (x *DeleteResponse) GetRevision() uint64 {
 type GetLockRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lock          string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
-	QueueLimit    uint32                 `protobuf:"varint,2,opt,name=queue_limit,json=queueLimit,proto3" json:"queue_limit,omitempty"` // places of the queue to show; default 100
+	QueueLimit    uint32                 `protobuf:"varint,2,opt,name=queue_limit,json=queueLimit,proto3" json:"queue_limit,omitempty"` // places of the queue to show; default 100, at most 1000
 	AllowStale    bool                   `protobuf:"varint,3,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"` // answer from this node, marked with its age
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1438,12 +1440,14 @@ type Lock struct {
 	Value          []byte                 `protobuf:"bytes,4,opt,name=value,proto3,oneof" json:"value,omitempty"`
 	ValueSession   uint64                 `protobuf:"varint,5,opt,name=value_session,json=valueSession,proto3" json:"value_session,omitempty"` // the session that the value is bound to
 	Limit          uint32                 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
-	Holders        []*Holder              `protobuf:"bytes,7,rep,name=holders,proto3" json:"holders,omitempty"`
+	Holders        []*Holder              `protobuf:"bytes,7,rep,name=holders,proto3" json:"holders,omitempty"` // at most 1000, in lists at most 100
 	Waiters        uint32                 `protobuf:"varint,8,opt,name=waiters,proto3" json:"waiters,omitempty"`
 	Queue          []*Waiter              `protobuf:"bytes,9,rep,name=queue,proto3" json:"queue,omitempty"`
 	Closed         bool                   `protobuf:"varint,10,opt,name=closed,proto3" json:"closed,omitempty"`
 	ClosedCause    string                 `protobuf:"bytes,11,opt,name=closed_cause,json=closedCause,proto3" json:"closed_cause,omitempty"` // "lock-delay" or "once-per"
 	OpensInMs      uint64                 `protobuf:"varint,12,opt,name=opens_in_ms,json=opensInMs,proto3" json:"opens_in_ms,omitempty"`
+	HolderCount    uint32                 `protobuf:"varint,13,opt,name=holder_count,json=holderCount,proto3" json:"holder_count,omitempty"` // all holders, also those that are not listed
+	ValueGrant     uint64                 `protobuf:"varint,14,opt,name=value_grant,json=valueGrant,proto3" json:"value_grant,omitempty"`    // the grant that the value belongs to
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1558,6 +1562,20 @@ func (x *Lock) GetClosedCause() string {
 func (x *Lock) GetOpensInMs() uint64 {
 	if x != nil {
 		return x.OpensInMs
+	}
+	return 0
+}
+
+func (x *Lock) GetHolderCount() uint32 {
+	if x != nil {
+		return x.HolderCount
+	}
+	return 0
+}
+
+func (x *Lock) GetValueGrant() uint64 {
+	if x != nil {
+		return x.ValueGrant
 	}
 	return 0
 }
@@ -2052,9 +2070,11 @@ type SessionInfo struct {
 	LastHeardMs   *uint64                `protobuf:"varint,6,opt,name=last_heard_ms,json=lastHeardMs,proto3,oneof" json:"last_heard_ms,omitempty"`
 	Suspected     bool                   `protobuf:"varint,7,opt,name=suspected,proto3" json:"suspected,omitempty"`
 	AgeMs         uint64                 `protobuf:"varint,8,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
-	Holds         []string               `protobuf:"bytes,9,rep,name=holds,proto3" json:"holds,omitempty"` // lock names
-	WaitsFor      []string               `protobuf:"bytes,10,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
-	Attached      bool                   `protobuf:"varint,11,opt,name=attached,proto3" json:"attached,omitempty"`
+	Holds         []string               `protobuf:"bytes,9,rep,name=holds,proto3" json:"holds,omitempty"`                               // lock names, at most 100
+	WaitsFor      []string               `protobuf:"bytes,10,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`        // lock names, at most 100
+	Attached      bool                   `protobuf:"varint,11,opt,name=attached,proto3" json:"attached,omitempty"`                       // a stream to this node speaks for it
+	HoldsCount    uint32                 `protobuf:"varint,12,opt,name=holds_count,json=holdsCount,proto3" json:"holds_count,omitempty"` // all grants
+	WaitsCount    uint32                 `protobuf:"varint,13,opt,name=waits_count,json=waitsCount,proto3" json:"waits_count,omitempty"` // all waits
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2166,6 +2186,20 @@ func (x *SessionInfo) GetAttached() bool {
 	return false
 }
 
+func (x *SessionInfo) GetHoldsCount() uint32 {
+	if x != nil {
+		return x.HoldsCount
+	}
+	return 0
+}
+
+func (x *SessionInfo) GetWaitsCount() uint32 {
+	if x != nil {
+		return x.WaitsCount
+	}
+	return 0
+}
+
 type WatchRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Lock   string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`     // one lock by name; or
@@ -2228,9 +2262,14 @@ func (x *WatchRequest) GetAfterRevision() uint64 {
 }
 
 type WatchResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // resume with after_revision = this
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Events in order. The first response has none and says that the watch
+	// stands; later ones without events only move revision on.
+	Events   []*Event `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	Revision uint64   `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // resume with after_revision = this
+	// The rest of the last event's revision follows in the next response; only
+	// a revision that is larger than a frame is ever split.
+	More          bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2279,12 +2318,20 @@ func (x *WatchResponse) GetRevision() uint64 {
 	return 0
 }
 
+func (x *WatchResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type PollRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Lock          string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
-	Prefix        string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	AfterRevision uint64                 `protobuf:"varint,3,opt,name=after_revision,json=afterRevision,proto3" json:"after_revision,omitempty"` // 0: answer at once with the current revision
-	WaitMs        uint64                 `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`                      // at most 60000
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Lock   string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
+	Prefix string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// Events after this revision. 0: answer at once with the current revision.
+	AfterRevision uint64 `protobuf:"varint,3,opt,name=after_revision,json=afterRevision,proto3" json:"after_revision,omitempty"`
+	WaitMs        uint64 `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // at most 60000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2416,7 +2463,8 @@ type Event struct {
 	Value         []byte                 `protobuf:"bytes,13,opt,name=value,proto3,oneof" json:"value,omitempty"`
 	ClockMs       uint64                 `protobuf:"varint,14,opt,name=clock_ms,json=clockMs,proto3" json:"clock_ms,omitempty"` // the log's clock
 	By            string                 `protobuf:"bytes,15,opt,name=by,proto3" json:"by,omitempty"`
-	Burnt         uint64                 `protobuf:"varint,16,opt,name=burnt,proto3" json:"burnt,omitempty"` // revoked: the number of the revocation token
+	Burnt         uint64                 `protobuf:"varint,16,opt,name=burnt,proto3" json:"burnt,omitempty"`                            // revoked: the number of the revocation token
+	OpensAtMs     uint64                 `protobuf:"varint,17,opt,name=opens_at_ms,json=opensAtMs,proto3" json:"opens_at_ms,omitempty"` // closed: when it opens, on the log's clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2559,6 +2607,13 @@ func (x *Event) GetBy() string {
 func (x *Event) GetBurnt() uint64 {
 	if x != nil {
 		return x.Burnt
+	}
+	return 0
+}
+
+func (x *Event) GetOpensAtMs() uint64 {
+	if x != nil {
+		return x.OpensAtMs
 	}
 	return 0
 }
@@ -3398,6 +3453,7 @@ func (x *AttachResponse) GetTtlMs() uint64 {
 }
 
 // KeepAlivesRequest keeps many attached sessions alive.
+// The answer is one frame, sent when all of them are settled.
 type KeepAlivesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SessionIds    []uint64               `protobuf:"varint,1,rep,packed,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
@@ -3906,17 +3962,19 @@ func (x *DetachedNotice) GetReason() string {
 
 // ErrorInfo is the detail of every error.
 type ErrorInfo struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`       // the names of driver.Kind: busy, session-lost, …
-	Outcome       string                 `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"` // yes, no, unknown
-	Lock          string                 `protobuf:"bytes,3,opt,name=lock,proto3" json:"lock,omitempty"`
-	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	Holder        *Holder                `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"` // who holds it, since when
-	Waiters       uint32                 `protobuf:"varint,6,opt,name=waiters,proto3" json:"waiters,omitempty"`
-	OpensInMs     uint64                 `protobuf:"varint,7,opt,name=opens_in_ms,json=opensInMs,proto3" json:"opens_in_ms,omitempty"`
-	Revision      uint64                 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`                               // conflict: the revision found
-	LeaderAddress string                 `protobuf:"bytes,9,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"` // unavailable: who leads, if known
-	Term          uint64                 `protobuf:"varint,10,opt,name=term,proto3" json:"term,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Kind      string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`       // the names of driver.Kind: busy, session-lost, …
+	Outcome   string                 `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"` // yes, no, unknown
+	Lock      string                 `protobuf:"bytes,3,opt,name=lock,proto3" json:"lock,omitempty"`
+	Message   string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Holder    *Holder                `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"` // who holds it, since when
+	Waiters   uint32                 `protobuf:"varint,6,opt,name=waiters,proto3" json:"waiters,omitempty"`
+	OpensInMs uint64                 `protobuf:"varint,7,opt,name=opens_in_ms,json=opensInMs,proto3" json:"opens_in_ms,omitempty"`
+	// conflict: the modify revision found; not-found from GetLock and from
+	// Watch and Poll: the current revision, to watch on from.
+	Revision      uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	LeaderAddress string `protobuf:"bytes,9,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"` // unavailable: who leads, if known
+	Term          uint64 `protobuf:"varint,10,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4130,7 +4188,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
 	"\x06age_ms\x18\x03 \x01(\x04R\x05ageMs\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x04R\brevision\"\x9b\x03\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\"\xdf\x03\n" +
 	"\x04Lock\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x0fcreate_revision\x18\x02 \x01(\x04R\x0ecreateRevision\x12'\n" +
@@ -4144,7 +4202,10 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x06closed\x18\n" +
 	" \x01(\bR\x06closed\x12!\n" +
 	"\fclosed_cause\x18\v \x01(\tR\vclosedCause\x12\x1e\n" +
-	"\vopens_in_ms\x18\f \x01(\x04R\topensInMsB\b\n" +
+	"\vopens_in_ms\x18\f \x01(\x04R\topensInMs\x12!\n" +
+	"\fholder_count\x18\r \x01(\rR\vholderCount\x12\x1f\n" +
+	"\vvalue_grant\x18\x0e \x01(\x04R\n" +
+	"valueGrantB\b\n" +
 	"\x06_value\"\x9a\x03\n" +
 	"\x06Holder\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\x04R\x05grant\x12\x14\n" +
@@ -4192,7 +4253,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x14ListSessionsResponse\x124\n" +
 	"\bsessions\x18\x01 \x03(\v2\x18.holdfast.v1.SessionInfoR\bsessions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12)\n" +
-	"\x04read\x18\x03 \x01(\v2\x15.holdfast.v1.ReadInfoR\x04read\"\xbd\x02\n" +
+	"\x04read\x18\x03 \x01(\v2\x15.holdfast.v1.ReadInfoR\x04read\"\xff\x02\n" +
 	"\vSessionInfo\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\x12\x12\n" +
@@ -4205,16 +4266,21 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x05holds\x18\t \x03(\tR\x05holds\x12\x1b\n" +
 	"\twaits_for\x18\n" +
 	" \x03(\tR\bwaitsFor\x12\x1a\n" +
-	"\battached\x18\v \x01(\bR\battachedB\x10\n" +
+	"\battached\x18\v \x01(\bR\battached\x12\x1f\n" +
+	"\vholds_count\x18\f \x01(\rR\n" +
+	"holdsCount\x12\x1f\n" +
+	"\vwaits_count\x18\r \x01(\rR\n" +
+	"waitsCountB\x10\n" +
 	"\x0e_last_heard_ms\"y\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12*\n" +
 	"\x0eafter_revision\x18\x03 \x01(\x04H\x00R\rafterRevision\x88\x01\x01B\x11\n" +
-	"\x0f_after_revision\"W\n" +
+	"\x0f_after_revision\"k\n" +
 	"\rWatchResponse\x12*\n" +
 	"\x06events\x18\x01 \x03(\v2\x12.holdfast.v1.EventR\x06events\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"y\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"y\n" +
 	"\vPollRequest\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12%\n" +
@@ -4222,7 +4288,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\await_ms\x18\x04 \x01(\x04R\x06waitMs\"V\n" +
 	"\fPollResponse\x12*\n" +
 	"\x06events\x18\x01 \x03(\v2\x12.holdfast.v1.EventR\x06events\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\x8b\x03\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xab\x03\n" +
 	"\x05Event\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -4241,7 +4307,8 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x05value\x18\r \x01(\fH\x00R\x05value\x88\x01\x01\x12\x19\n" +
 	"\bclock_ms\x18\x0e \x01(\x04R\aclockMs\x12\x0e\n" +
 	"\x02by\x18\x0f \x01(\tR\x02by\x12\x14\n" +
-	"\x05burnt\x18\x10 \x01(\x04R\x05burntB\b\n" +
+	"\x05burnt\x18\x10 \x01(\x04R\x05burnt\x12\x1e\n" +
+	"\vopens_at_ms\x18\x11 \x01(\x04R\topensAtMsB\b\n" +
 	"\x06_value\"`\n" +
 	"\x12RevokeGrantRequest\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
