@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/engine/cluster"
+	"holdfast/server"
+)
+
+// The range of --ttl for the drill: the service's least TTL, and the most at
+// which the whole still takes about a minute.
+const (
+	drillMinTTL = time.Second
+	drillMaxTTL = 5 * time.Second
+)
+
+// errTheory means that what happened is not what the theory says.
+var errTheory = errors.New("drill: what happened is not what the theory says")
+
+type drillFlags struct {
+	fencing string
+	ttl     time.Duration
+	a, b    string
+	output  string
+}
+
+func newDrillCommand() *cobra.Command {
+	var o drillFlags
+	cmd := &cobra.Command{
+		Use:   "drill",
+		Short: "stage the disaster: a paused holder writes after its lease ran out",
+		Long: `drill stages, on real processes, the failure that no lock service can prevent:
+a lock holder is paused, outlives its lease, and writes when it wakes.
+
+It starts a lock service on a loopback port, two worker processes and a ledger
+in SQLite, all in a temporary directory, and plays the story without fencing
+(the late write lands and the ledger is corrupted), then with fencing (the gate
+at the ledger refuses the late write). Nothing is simulated: the pause is
+SIGSTOP, and the worker takes no care of its own.`,
+		Example: "  holdfast drill\n  holdfast drill --fencing on --ttl 1s\n  holdfast drill -o json | jq .text",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return runDrill(cmd.Context(), o, newTeller(cmd.OutOrStdout(), o.output == "json"))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.fencing, "fencing", "both", "off, on, or both: first off, then on")
+	f.DurationVar(&o.ttl, "ttl", 2*time.Second, fmt.Sprintf("the workers' session TTL, %v – %v; scales the whole drill", drillMinTTL, drillMaxTTL))
+	f.StringVar(&o.a, "a", "invoice 4711: 100 EUR", "the value that worker A writes")
+	f.StringVar(&o.b, "b", "invoice 4711: 250 EUR", "the value that worker B writes")
+	f.StringVarP(&o.output, "output", "o", "text", "text, or json: one object an event")
+	return cmd
+}
+
+func (o drillFlags) validate() error {
+	switch {
+	case o.fencing != "off" && o.fencing != "on" && o.fencing != "both":
+		return usageErrorf("--fencing %q: want off, on or both", o.fencing)
+	case o.output != "text" && o.output != "json":
+		return usageErrorf("--output %q: want text or json", o.output)
+	case o.ttl < drillMinTTL || o.ttl > drillMaxTTL:
+		return usageErrorf("--ttl %v: want %v – %v", o.ttl, drillMinTTL, drillMaxTTL)
+	}
+	for flag, value := range map[string]string{"--a": o.a, "--b": o.b} {
+		if err := checkDrillValue(value); err != nil {
+			return usageErrorf("%s: %v", flag, err)
+		}
+	}
+	if o.a == o.b {
+		return usageErrorf("--a and --b are both %q: give the workers different values, or nobody could tell whose write survived", o.a)
+	}
+	return nil
+}
+
+func checkDrillValue(v string) error {
+	if v == "" || len(v) > 200 {
+		return fmt.Errorf("the value has %d bytes: want 1–200", len(v))
+	}
+	for _, r := range v {
+		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+			return fmt.Errorf("the value %q has the character %U: want printable UTF-8 on one line", v, r)
+		}
+	}
+	return nil
+}
+
+// runDrill starts the service, plays what was asked, and leaves nothing.
+func runDrill(ctx context.Context, o drillFlags, out *teller) (err error) {
+	dir, err := os.MkdirTemp("", "holdfast-drill-")
+	if err != nil {
+		return fmt.Errorf("drill: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	srv, err := server.Start(ctx, server.Config{
+		Listen: "127.0.0.1:0", Dir: filepath.Join(dir, "service"), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return fmt.Errorf("drill: starting the lock service: %w", err)
+	}
+	defer func() {
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, srv.Stop(stopCtx))
+	}()
+	watcher, err := cluster.Dial(ctx, srv.Addr(), nil)
+	if err != nil {
+		return fmt.Errorf("drill: %w", err)
+	}
+	defer watcher.Close()
+	out.opening(srv.Addr(), o.ttl)
+	holds := true
+	for _, fencing := range plays(o.fencing) {
+		s := &story{flags: o, fencing: fencing, dir: dir, addr: srv.Addr(), watcher: watcher, out: out}
+		ok, err := s.play(ctx)
+		if err != nil {
+			return fmt.Errorf("drill: %w", err)
+		}
+		holds = holds && ok
+	}
+	out.closing(plays(o.fencing), holds)
+	if !holds {
+		return errTheory
+	}
+	return nil
+}
+
+func plays(fencing string) []bool {
+	switch fencing {
+	case "off":
+		return []bool{false}
+	case "on":
+		return []bool{true}
+	}
+	return []bool{false, true}
+}

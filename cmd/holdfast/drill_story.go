@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"holdfast/engine/cluster"
+	"holdfast/fence"
+)
+
+// A story is one play: two fresh workers and a fresh ledger at the one lock
+// service.
+type story struct {
+	flags   drillFlags
+	fencing bool
+	dir     string
+	addr    string
+	watcher *cluster.Client
+	out     *teller
+
+	a, b    *process
+	ledger  *ledger
+	said    chan heard
+	service chan string // what the service tells of the lock
+	writes  []attempt
+}
+
+// An attempt is one write that a worker tried, as the ledger table shows it.
+type attempt struct {
+	at      time.Duration
+	worker  string
+	value   string
+	offered fence.Token
+	seen    fence.Token // refused: the gate's mark
+}
+
+func (t attempt) refused() bool { return !t.seen.IsZero() }
+
+func (s *story) play(ctx context.Context) (ok bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.out.begin(s.fencing)
+	s.said = make(chan heard)
+	s.service = make(chan string)
+	path := filepath.Join(s.dir, fmt.Sprintf("ledger-fencing-%t.sqlite", s.fencing))
+	if s.ledger, err = openLedger(ctx, path); err != nil {
+		return false, err
+	}
+	defer s.ledger.close()
+	if s.a, err = s.hire("A", s.flags.a, path); err != nil {
+		return false, err
+	}
+	defer s.a.stop()
+	if s.b, err = s.hire("B", s.flags.b, path); err != nil {
+		return false, err
+	}
+	defer s.b.stop()
+	for _, p := range []*process{s.a, s.b} {
+		if _, err := s.await(ctx, p, saidReady); err != nil {
+			return false, err
+		}
+	}
+	go s.listen(ctx)
+	acts := []func(context.Context) error{s.goodDay, s.pausedBefore}
+	if s.fencing {
+		acts = append(acts, s.pausedInside)
+	}
+	for _, act := range acts {
+		if err := act(ctx); err != nil {
+			return false, err
+		}
+	}
+	return s.judge(ctx)
+}
+
+func (s *story) hire(name, value, path string) (*process, error) {
+	args := []string{"drill-worker", "--name", name, "--value", value, "--ttl", s.flags.ttl.String(),
+		"--lock-server", s.addr, "--ledger", path, "--fenced=" + strconv.FormatBool(s.fencing)}
+	p, err := startProcess(name, value, args, s.said)
+	if err == nil {
+		s.out.tell(event{Event: "started", Worker: name, Value: value, PID: p.cmd.Process.Pid,
+			Text: fmt.Sprintf("worker process, pid %d; it wants to write %q", p.cmd.Process.Pid, value)})
+	}
+	return p, err
+}
+
+// listen passes on what the service tells of the lock.
+func (s *story) listen(ctx context.Context) {
+	for ev, err := range s.watcher.Watch(ctx, cluster.WatchOptions{Lock: drillLock}) {
+		if err != nil {
+			return // the play is over, or the service is gone: the workers tell
+		}
+		if ev.Kind != "released" || ev.Cause != "expired" {
+			continue
+		}
+		select {
+		case s.service <- fmt.Sprintf("token %d: nothing heard of its holder for the whole TTL; the lease has run out and the lock is free", ev.TokenNumber):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// await tells what is heard until worker p says what; it fails when a worker
+// reports an error or ends, or when nothing comes for long.
+func (s *story) await(ctx context.Context, p *process, what ...string) (said, error) {
+	patience := time.NewTimer(10*s.flags.ttl + 20*time.Second)
+	defer patience.Stop()
+	for {
+		select {
+		case h := <-s.said:
+			if h.end {
+				return said{}, fmt.Errorf("worker %s ended before it was done: %s", h.from.name, h.from.errs.String())
+			}
+			if h.said.Event == saidError {
+				return said{}, fmt.Errorf("worker %s: %s", h.from.name, h.said.Text)
+			}
+			s.report(h)
+			if h.from != p {
+				continue
+			}
+			for _, w := range what {
+				if h.said.Event == w {
+					return h.said, nil
+				}
+			}
+		case text := <-s.service:
+			s.out.tell(event{Event: "expired", Worker: "service", Text: text})
+		case <-patience.C:
+			return said{}, fmt.Errorf("worker %s did not come to %q in time", p.name, what)
+		case <-ctx.Done():
+			return said{}, context.Cause(ctx)
+		}
+	}
+}
+
+// step tells worker p words and awaits what it says.
+func (s *story) step(ctx context.Context, p *process, until string, words ...string) (said, error) {
+	if err := p.tell(words...); err != nil {
+		return said{}, err
+	}
+	return s.await(ctx, p, until)
+}
+
+// run lets worker p play the steps of one honest run up to its release.
+func (s *story) run(ctx context.Context, p *process) error {
+	steps := []struct {
+		until string
+		words []string
+	}{
+		{saidRead, []string{doRead}},
+		{saidWritten, []string{doWrite, doGo}},
+		{saidReleased, []string{doRelease}},
+	}
+	for _, st := range steps {
+		if _, err := s.step(ctx, p, st.until, st.words...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// goodDay is the first act: A acquires, renews, writes, releases.
+func (s *story) goodDay(ctx context.Context) error {
+	s.out.enter("good-day", "A good day")
+	if _, err := s.step(ctx, s.a, saidAcquired, doAcquire); err != nil {
+		return err
+	}
+	for range 2 {
+		if _, err := s.await(ctx, s.a, saidPulse); err != nil {
+			return err
+		}
+	}
+	return s.run(ctx, s.a)
+}
+
+// pausedBefore is the disaster: A is stopped when it is about to write.
+func (s *story) pausedBefore(ctx context.Context) error {
+	s.out.enter("paused-before", "The disaster: A is paused just before its write")
+	if _, err := s.step(ctx, s.a, saidAcquired, doAcquire); err != nil {
+		return err
+	}
+	if _, err := s.step(ctx, s.a, saidRead, doRead); err != nil {
+		return err
+	}
+	if _, err := s.step(ctx, s.a, saidAbout, doWrite); err != nil {
+		return err
+	}
+	if err := s.freezeAndReplace(ctx); err != nil {
+		return err
+	}
+	return s.wake(ctx)
+}
+
+// pausedInside is the last act: A is stopped inside the guarded step, after
+// its reads. The gate's door must not be held by it.
+func (s *story) pausedInside(ctx context.Context) error {
+	s.out.enter("paused-inside", "The same, but A is paused inside the gate's guarded step, after its reads")
+	if _, err := s.step(ctx, s.a, saidAcquired, doAcquire); err != nil {
+		return err
+	}
+	if _, err := s.step(ctx, s.a, saidInside, doInside); err != nil {
+		return err
+	}
+	if err := s.freezeAndReplace(ctx); err != nil {
+		return err
+	}
+	s.out.tell(event{Event: "door-free", Worker: "gate", Text: "the door was not held: B armed the gate and wrote while A stood still inside"})
+	return s.wake(ctx)
+}
+
+// freezeAndReplace stops A for real and lets B do a whole run.
+func (s *story) freezeAndReplace(ctx context.Context) error {
+	if err := s.a.freeze(ctx); err != nil {
+		return err
+	}
+	s.out.tell(event{Event: "stopped", Worker: "A", Text: "stopped by SIGSTOP: it renews no more, and does not know that it stands still"})
+	if _, err := s.step(ctx, s.b, saidAcquired, doAcquire); err != nil {
+		return err
+	}
+	return s.run(ctx, s.b)
+}
+
+// wake lets A go on with its next instruction: the write.
+func (s *story) wake(ctx context.Context) error {
+	if err := s.a.tell(doGo); err != nil {
+		return err
+	}
+	if !standsStill(s.a.cmd.Process.Pid) {
+		return errors.New("worker A did not stand still until it was woken")
+	}
+	s.out.tell(event{Event: "continued", Worker: "A", Text: "woken by SIGCONT: for A no time has passed; its next instruction is the write"})
+	if err := s.a.thaw(); err != nil {
+		return err
+	}
+	_, err := s.await(ctx, s.a, saidWritten, saidRefused)
+	return err
+}
