@@ -3453,7 +3453,8 @@ func (x *AttachResponse) GetTtlMs() uint64 {
 }
 
 // KeepAlivesRequest keeps many attached sessions alive.
-// The answer is one frame, sent when all of them are settled.
+// Each of them gets one pulse, as soon as its answer is known: the pulses may
+// come in several frames, all with the id of this one.
 type KeepAlivesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SessionIds    []uint64               `protobuf:"varint,1,rep,packed,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
