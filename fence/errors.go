@@ -141,8 +141,9 @@ func (e *RevocationError) Error() string {
 // Unwrap returns [ErrRefused].
 func (e *RevocationError) Unwrap() error { return ErrRefused }
 
-// An UndrainedError says that a gate could not be armed in time, because
-// something admitted earlier may still take effect, and who that is.
+// An UndrainedError says that a gate could not admit a token in time, because
+// something admitted earlier may still take effect, and who that is. Nothing
+// was written, and the gate is not armed for the token.
 type UndrainedError struct {
 	Gate    string
 	Offered Token
@@ -152,7 +153,7 @@ type UndrainedError struct {
 
 // Error names who blocks the gate, and says what to do.
 func (e *UndrainedError) Error() string {
-	s := fmt.Sprintf("gate %s: cannot be armed with token %d: blocked by %s; try again, or end that process (offered %s)",
+	s := fmt.Sprintf("gate %s: cannot admit token %d yet: blocked by %s; try again, or end what blocks it (offered %s)",
 		e.Gate, e.Offered.Number, e.By, e.Offered)
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
