@@ -10,6 +10,8 @@ const (
 	MinTTL     = time.Second
 	MaxTTL     = 24 * time.Hour
 	DefaultTTL = 15 * time.Second
+	// MinInterval is the least keepalive interval and call timeout.
+	MinInterval = time.Millisecond
 	// DefaultGrace is the default grace period of guarded work, unless a
 	// third of the TTL is less.
 	DefaultGrace = 5 * time.Second
@@ -54,10 +56,10 @@ func (s Settings) Validate() error {
 		return fmt.Errorf("TTL %v: %v ≤ TTL ≤ %v must hold", s.TTL, MinTTL, MaxTTL)
 	case s.Margin <= 0 || s.Margin >= s.TTL:
 		return fmt.Errorf("margin %v, TTL %v: 0 < margin < TTL must hold", s.Margin, s.TTL)
-	case s.Interval <= 0 || s.Interval >= s.TTL:
-		return fmt.Errorf("keepalive interval %v, TTL %v: 0 < interval < TTL must hold", s.Interval, s.TTL)
-	case s.CallTimeout <= 0 || s.CallTimeout >= s.TTL:
-		return fmt.Errorf("call timeout %v, TTL %v: 0 < call timeout < TTL must hold", s.CallTimeout, s.TTL)
+	case s.Interval < MinInterval || s.Interval >= s.TTL:
+		return fmt.Errorf("keepalive interval %v, TTL %v: %v ≤ interval < TTL must hold", s.Interval, s.TTL, MinInterval)
+	case s.CallTimeout < MinInterval || s.CallTimeout >= s.TTL:
+		return fmt.Errorf("call timeout %v, TTL %v: %v ≤ call timeout < TTL must hold", s.CallTimeout, s.TTL, MinInterval)
 	case s.Interval+2*s.CallTimeout > s.TTL-s.Margin:
 		return fmt.Errorf("interval + 2 × call timeout ≤ TTL − margin must hold, so that one keepalive may fail: %v + 2 × %v = %v is above %v − %v = %v",
 			s.Interval, s.CallTimeout, s.Interval+2*s.CallTimeout, s.TTL, s.Margin, s.TTL-s.Margin)
