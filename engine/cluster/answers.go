@@ -1,0 +1,172 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"holdfast/driver"
+	"holdfast/wire"
+	"holdfast/wire/holdfastv1"
+)
+
+// received handles one message of st: it settles the calls that it answers.
+func (l *link) received(st *stream, res *holdfastv1.SessionResponse) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st.since = time.Now()
+	for _, f := range res.GetFrames() {
+		if l.mu.cur != st {
+			return // left: what it still brings is told again on the next one
+		}
+		l.frame(st, f)
+	}
+}
+
+// frame handles one frame of the current stream. link.mu is held.
+func (l *link) frame(st *stream, f *holdfastv1.ServerFrame) {
+	if n := f.GetDetached(); n != nil {
+		l.detached(st, n)
+		return
+	}
+	p := st.sent[f.GetId()]
+	if p == nil {
+		if e := f.GetError(); e != nil && f.GetId() == 0 {
+			l.refused(st, wire.FromErrorInfo(e)) // about the stream as a whole
+		}
+		return
+	}
+	if f.GetQueued() != nil {
+		st.useful = true
+		st.paid(p)
+		p.queued = true
+		return
+	}
+	delete(st.sent, f.GetId())
+	st.paid(p)
+	if e := wire.FromErrorInfo(f.GetError()); e != nil {
+		if elsewhere(e) {
+			l.refused(st, e)
+			return
+		}
+		st.useful = true
+		l.failedFrame(st, p, e)
+		return
+	}
+	st.useful = true
+	switch {
+	case p.beat != nil:
+		l.beat(st, p.beat, f.GetKeepAlives())
+	case p.call.kind == callAttach:
+		st.attached(p.call.sess)
+	case p.call.abandoned && p.call.kind == callOpen:
+		l.endOrphan(st, f.GetOpen())
+	default:
+		delete(l.mu.opens, p.call)
+		p.call.settle(answer{frame: f, on: st})
+	}
+}
+
+// elsewhere reports whether e says that another server, or this one later,
+// must be asked, so that the call is still unsettled.
+func elsewhere(e *driver.Error) bool { return e.Kind == driver.Unavailable }
+
+// refused leaves a stream whose server cannot serve now. Every unsettled call
+// is sent again on the next one (C3).
+func (l *link) refused(st *stream, e *driver.Error) {
+	hint := ""
+	if r := wire.RemoteOf(e); r != nil {
+		hint, _ = r.Leader()
+	}
+	l.leaveLocked(st, e, hint)
+}
+
+// failedFrame handles an error that is an answer. link.mu is held.
+func (l *link) failedFrame(st *stream, p *pending, e *driver.Error) {
+	switch {
+	case p.beat != nil:
+		for _, b := range p.beat {
+			for _, c := range b.calls {
+				c.settle(answer{err: e})
+			}
+		}
+	case e.Kind == driver.SessionLost && p.call.sess != nil:
+		l.lose(p.call.sess, e)
+	case p.call.kind == callAttach && final(e.Kind):
+		l.lose(p.call.sess, &driver.Error{
+			Kind: driver.SessionLost, Outcome: driver.No, Err: e,
+			Msg: "the service refused to attach this client to its session: " + e.Error(),
+		})
+	case p.call.kind == callAttach:
+		l.leaveLocked(st, e, "")
+	default:
+		delete(l.mu.opens, p.call)
+		p.call.settle(answer{err: e, on: st})
+	}
+}
+
+// final reports whether an attach that failed with kind can never succeed.
+func final(kind driver.Kind) bool {
+	switch kind {
+	case driver.Invalid, driver.Denied, driver.NotFound, driver.Unsupported:
+		return true
+	}
+	return false
+}
+
+// beat hands each session's part of a keepalive's answer to its calls. link.mu
+// is held.
+func (l *link) beat(st *stream, asked []pulse, res *holdfastv1.KeepAlivesResponse) {
+	told := make(map[uint64]*holdfastv1.SessionPulse, len(res.GetPulses()))
+	for _, p := range res.GetPulses() {
+		told[p.GetSessionId()] = p
+	}
+	for _, a := range asked {
+		p := told[a.sess.id]
+		e := wire.FromErrorInfo(p.GetError())
+		switch {
+		case e != nil && e.Kind == driver.SessionLost:
+			l.lose(a.sess, e)
+			continue
+		case e != nil && elsewhere(e):
+			l.refused(st, e)
+			return
+		case e == nil && p.GetAlive() == nil:
+			e = &driver.Error{Kind: driver.Internal, Err: errNoPulse}
+		}
+		for _, c := range a.calls {
+			if e != nil {
+				c.settle(answer{err: e})
+			} else {
+				c.settle(answer{pulse: p.GetAlive()})
+			}
+		}
+	}
+}
+
+var (
+	errNoPulse  = errors.New("the service's answer to the keepalive leaves this session out")
+	errTakeover = errors.New("another client attached to this session with its secret")
+)
+
+// detached handles the notice that this stream is no longer the voice of a
+// session. Somebody else has its secret (B12): fighting for it would only take
+// turns, so the session is given up. link.mu is held.
+func (l *link) detached(st *stream, n *holdfastv1.DetachedNotice) {
+	s := l.mu.sessions[n.GetSessionId()]
+	if s == nil || s.on != st {
+		return
+	}
+	l.log.Warn("another client took a session over; what it held here is lost",
+		"session", wire.FormatID(s.id), "reason", n.GetReason())
+	l.lose(s, &driver.Error{
+		Kind: driver.SessionLost, Outcome: driver.No, Err: errTakeover,
+		Msg: fmt.Sprintf("%v (%s)", errTakeover, n.GetReason()),
+	})
+}
+
+// endOrphan ends a session whose opener gave up before the answer came, so
+// that it does not stand until its TTL. link.mu is held.
+func (l *link) endOrphan(st *stream, opened *holdfastv1.OpenSessionResponse) {
+	st.push(newCall(callSession, nil, endFrame(opened.GetSessionId())))
+}

@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"holdfast/wire"
+	"holdfast/wire/holdfastv1"
+	"holdfast/wire/holdfastv1/holdfastv1connect"
+)
+
+// conn is one connection to one server. It never dials again: when it breaks,
+// the link makes another one, so that a dead line is never used twice.
+type conn struct {
+	addr string // the endpoint as it was configured or told
+	raw  net.Conn
+	http *http.Transport
+	rpc  holdfastv1connect.LockServiceClient
+}
+
+// A dialFunc opens the connection below HTTP/2.
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialConn connects to addr and makes sure that a lock service answers there.
+func dialConn(ctx context.Context, addr string, dial dialFunc, tlsConfig *tls.Config) (*conn, error) {
+	raw, err := dial(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(addr, raw, tlsConfig)
+	_, err = c.rpc.GetStatus(ctx, connect.NewRequest(&holdfastv1.GetStatusRequest{}))
+	if err != nil && !answered(err) {
+		c.close()
+		return nil, fmt.Errorf("connected, but no lock service answered: %w", err)
+	}
+	return c, nil
+}
+
+// answered reports whether err is what a lock service said, not a broken
+// connection or some other server.
+func answered(err error) bool { return wire.RemoteOf(wire.FromError(err)) != nil }
+
+var errConnUsed = errors.New("the connection is gone")
+
+func newConn(addr string, raw net.Conn, tlsConfig *tls.Config) *conn {
+	var taken atomic.Bool
+	protocols := new(http.Protocols)
+	scheme := "http"
+	if tlsConfig != nil {
+		scheme = "https"
+		protocols.SetHTTP2(true)
+	} else {
+		protocols.SetUnencryptedHTTP2(true)
+	}
+	t := &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			if taken.Swap(true) {
+				return nil, errConnUsed
+			}
+			return raw, nil
+		},
+		TLSClientConfig: tlsConfig.Clone(),
+		Protocols:       protocols,
+		// One connection carries everything: beyond the server's limit of
+		// streams a call waits for its turn.
+		// Pings find a dead line that nobody owes an answer on (a watch).
+		HTTP2: &http.HTTP2Config{
+			StrictMaxConcurrentRequests: true,
+			SendPingTimeout:             10 * time.Second,
+			PingTimeout:                 5 * time.Second,
+		},
+	}
+	c := &conn{addr: addr, raw: raw, http: t}
+	c.rpc = holdfastv1connect.NewLockServiceClient(&http.Client{Transport: t}, scheme+"://"+addr,
+		connect.WithReadMaxBytes(wire.MaxFrame),
+		connect.WithSendMaxBytes(wire.MaxFrame),
+		// Frames are small and many: compressing them costs more than it saves.
+		connect.WithAcceptCompression("gzip", nil, nil),
+	)
+	return c
+}
+
+// close ends the connection and every call on it at once.
+func (c *conn) close() {
+	_ = c.raw.Close()
+	c.http.CloseIdleConnections()
+}
