@@ -33,8 +33,8 @@ type StaleError struct {
 
 // Error names both numbers and says what to do.
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("gate %s: stale token: offered %d, already seen %d (lock %q): the grant was lost and another holder has been here; stop, and acquire the lock again (offered %s, seen %s)",
-		e.Gate, e.Offered.Number, e.Seen.Number, clip(e.Offered.Lock), e.Offered, e.Seen)
+	return fmt.Sprintf("gate %s: stale token: offered %d, already seen %d (lock %q): the grant was lost and another holder has been here; stop, and acquire the lock again",
+		e.Gate, e.Offered.Number, e.Seen.Number, clip(e.Offered.Lock))
 }
 
 // Unwrap returns [ErrRefused].
@@ -51,8 +51,8 @@ type ForkError struct {
 
 // Error names both tokens and says what to do.
 func (e *ForkError) Error() string {
-	return fmt.Sprintf("gate %s: forked domain: token %d was minted twice, by incarnation %s (seen) and by incarnation %s (offered): two lock services continue domain %s; stop one of them, and restore the other with a raised epoch (offered %s, seen %s)",
-		e.Gate, e.Offered.Number, e.Seen.Incarnation, e.Offered.Incarnation, e.Offered.Domain, e.Offered, e.Seen)
+	return fmt.Sprintf("gate %s: forked domain: token %d was minted twice, by incarnation %s (seen) and by incarnation %s (offered): two lock services continue domain %s; stop one of them, and restore the other with a raised epoch",
+		e.Gate, e.Offered.Number, e.Seen.Incarnation, e.Offered.Incarnation, e.Offered.Domain)
 }
 
 // Unwrap returns [ErrRefused].
@@ -68,8 +68,8 @@ type WrongDomainError struct {
 
 // Error names both domains and says what to do.
 func (e *WrongDomainError) Error() string {
-	return fmt.Sprintf("gate %s: token %d is of domain %s, but this gate serves domain %s: connect to the lock service of that domain, or have an operator move the gate (offered %s)",
-		e.Gate, e.Offered.Number, e.Offered.Domain, e.Active, e.Offered)
+	return fmt.Sprintf("gate %s: token %d is of domain %s, but this gate serves domain %s: connect to the lock service of that domain, or have an operator move the gate",
+		e.Gate, e.Offered.Number, e.Offered.Domain, e.Active)
 }
 
 // Unwrap returns [ErrRefused].
@@ -85,8 +85,8 @@ type WrongLockError struct {
 
 // Error names both locks and says what to do.
 func (e *WrongLockError) Error() string {
-	return fmt.Sprintf("gate %s: token %d is for lock %q, but this gate is for lock %q: acquire that lock (offered %s)",
-		e.Gate, e.Offered.Number, clip(e.Offered.Lock), clip(e.Lock), e.Offered)
+	return fmt.Sprintf("gate %s: token %d is for lock %q, but this gate is for lock %q: acquire that lock",
+		e.Gate, e.Offered.Number, clip(e.Offered.Lock), clip(e.Lock))
 }
 
 // Unwrap returns [ErrRefused].
@@ -102,8 +102,8 @@ type WrongSlotError struct {
 
 // Error names the slot, what is allowed, and what to do.
 func (e *WrongSlotError) Error() string {
-	return fmt.Sprintf("gate %s: token %d is for slot %d of lock %q, but this gate allows slots 0 … %d: build it with as many slots as the lock has permits (offered %s)",
-		e.Gate, e.Offered.Number, e.Offered.Slot, clip(e.Offered.Lock), e.Slots-1, e.Offered)
+	return fmt.Sprintf("gate %s: token %d is for slot %d of lock %q, but this gate allows slots 0 … %d: build it with as many slots as the lock has permits",
+		e.Gate, e.Offered.Number, e.Offered.Slot, clip(e.Offered.Lock), e.Slots-1)
 }
 
 // Unwrap returns [ErrRefused].
@@ -118,8 +118,8 @@ type SharedError struct {
 
 // Error says what to do.
 func (e *SharedError) Error() string {
-	return fmt.Sprintf("gate %s: token %d is shared, and this gate accepts exclusive tokens only: acquire lock %q exclusively, or build the gate to allow shared tokens (offered %s)",
-		e.Gate, e.Offered.Number, clip(e.Offered.Lock), e.Offered)
+	return fmt.Sprintf("gate %s: token %d is shared, and this gate accepts exclusive tokens only: acquire lock %q exclusively, or build the gate to allow shared tokens",
+		e.Gate, e.Offered.Number, clip(e.Offered.Lock))
 }
 
 // Unwrap returns [ErrRefused].
@@ -134,8 +134,8 @@ type RevocationError struct {
 
 // Error says what to do.
 func (e *RevocationError) Error() string {
-	return fmt.Sprintf("gate %s: token %d is a revocation token: it can arm a gate, and never write; acquire lock %q to write (offered %s)",
-		e.Gate, e.Offered.Number, clip(e.Offered.Lock), e.Offered)
+	return fmt.Sprintf("gate %s: token %d is a revocation token: it can arm a gate, and never write; acquire lock %q to write",
+		e.Gate, e.Offered.Number, clip(e.Offered.Lock))
 }
 
 // Unwrap returns [ErrRefused].
@@ -153,8 +153,8 @@ type UndrainedError struct {
 
 // Error names who blocks the gate, and says what to do.
 func (e *UndrainedError) Error() string {
-	s := fmt.Sprintf("gate %s: cannot admit token %d yet: blocked by %s; try again, or end what blocks it (offered %s)",
-		e.Gate, e.Offered.Number, e.By, e.Offered)
+	s := fmt.Sprintf("gate %s: cannot admit token %d yet: blocked by %s; try again, or end what blocks it",
+		e.Gate, e.Offered.Number, e.By)
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}

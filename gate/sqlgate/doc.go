@@ -1,0 +1,27 @@
+// Package sqlgate guards data in an SQL database: a write with a fencing token
+// lower than the highest one seen is refused, in the same transaction that
+// would have written.
+//
+// It works on database/sql and imports no driver: bring your own. The dialect
+// now is [SQLite] (3.37 or newer, in WAL mode).
+//
+//	gate, err := sqlgate.New(ctx, db, sqlgate.Config{Lock: "invoices", Dialect: sqlgate.SQLite})
+//	err = gate.Do(ctx, token, func(ctx context.Context, s *sqlgate.Snapshot) ([]sqlgate.Stmt, error) {
+//		var open int64
+//		if err := s.QueryRow(ctx, "SELECT count(*) FROM invoice WHERE paid = 0").Scan(&open); err != nil {
+//			return nil, err
+//		}
+//		return []sqlgate.Stmt{sqlgate.Exec("UPDATE summary SET open = ?", open)}, nil
+//	})
+//
+// SQLite has one writer at a time and no bound on how long it writes, so no
+// code of the user runs while the door is held: the function reads from a
+// snapshot and gives back statements, and check, apply and commit are one
+// short step at the end. A holder that is stopped while its function runs
+// holds nobody up. One that is stopped within the short step makes the Arm of
+// a newer holder fail in bounded time ([fence.ErrUndrained]).
+//
+// Only what goes through a gate is fenced: a program that writes the guarded
+// tables past it is not. The package imports package fence and nothing else of
+// ours. Start reading at [New], then [Gate.Do].
+package sqlgate

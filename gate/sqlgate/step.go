@@ -1,0 +1,173 @@
+package sqlgate
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"holdfast/fence"
+)
+
+// The points of a step that tests stop at.
+const (
+	pointPlanned     = "planned"     // a function has read and returned; no lock is held
+	pointLocked      = "locked"      // the right to write is held
+	pointUncommitted = "uncommitted" // all is written but the commit
+)
+
+// How long retry pauses between two tries. SQLite serves no queue: whoever
+// asks at the right moment gets the lock. A raise asks most often, so that a
+// crowd of writers with the older token cannot starve it (E5).
+const (
+	urgentPause  = 500 * time.Microsecond
+	shortPause   = time.Millisecond
+	longestPause = 16 * time.Millisecond
+)
+
+// retry calls do until it does not fail for another connection's sake, or ctx
+// ends.
+func retry(ctx context.Context, busy func(error) bool, urgent bool, do func() error) error {
+	pause := shortPause
+	if urgent {
+		pause = urgentPause
+	}
+	var timer *time.Timer
+	for {
+		err := do()
+		if !busy(err) {
+			return err
+		}
+		if timer == nil {
+			timer = time.NewTimer(pause)
+			defer timer.Stop()
+		} else {
+			timer.Reset(pause)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-timer.C:
+		}
+		if !urgent {
+			pause = min(2*pause, longestPause)
+		}
+	}
+}
+
+// patient runs a read that another connection may be in the way of for a
+// moment (SQLite: while a log is recovered or removed).
+func (g *Gate) patient(ctx context.Context, t fence.Token, read func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, g.bound)
+	defer cancel()
+	err := retry(bounded, g.dialect.busy, false, func() error { return read(bounded) })
+	if g.dialect.busy(err) {
+		return &fence.UndrainedError{Gate: g.guard.Gate, Offered: t, By: "a connection that shuts readers out", Err: err}
+	}
+	return err
+}
+
+// A brokenConn is an error after which the state of the connection is not
+// known, so that it must not go back to the pool.
+type brokenConn struct{ err error }
+
+func (e *brokenConn) Error() string { return e.err.Error() }
+func (e *brokenConn) Unwrap() error { return e.err }
+
+// putBack returns conn to its pool, or has it thrown away if err says that it
+// is broken.
+func putBack(conn *sql.Conn, err error) {
+	var broken *brokenConn
+	if errors.As(err, &broken) {
+		// Raw discards a connection for which the function returns ErrBadConn.
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	_ = conn.Close() // gives it back; ErrConnDone if it was discarded
+}
+
+// withConn runs fn with a connection of the pool, waiting for one at most for
+// the gate's bound.
+func (g *Gate) withConn(ctx context.Context, t fence.Token, fn func(*sql.Conn) error) (err error) {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("gate %s: %w", g.guard.Gate, err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, g.bound)
+	defer cancel()
+	conn, err := g.db.Conn(bounded)
+	if err != nil {
+		if bounded.Err() != nil {
+			by := fmt.Sprintf("this process: all %d connections of its pool are in use", g.db.Stats().MaxOpenConnections)
+			return &fence.UndrainedError{Gate: g.guard.Gate, Offered: t, By: by, Err: err}
+		}
+		return fmt.Errorf("gate %s: no connection: %w", g.guard.Gate, err)
+	}
+	done := false
+	defer func() {
+		if !done { // fn panicked; nothing is known about conn
+			err = &brokenConn{errors.New("panic")}
+		}
+		putBack(conn, err)
+	}()
+	err = fn(conn)
+	done = true
+	return err
+}
+
+// step runs do with the right to write and commits. It waits for the right at
+// most for the gate's bound, and do has as long again.
+func (g *Gate) step(ctx context.Context, conn *sql.Conn, t fence.Token, urgent bool, do func(context.Context) error) (err error) {
+	waiting, cancel := context.WithTimeout(ctx, g.bound)
+	defer cancel()
+	w, err := g.dialect.begin(waiting, conn, urgent)
+	if err != nil {
+		if g.dialect.busy(err) || waiting.Err() != nil {
+			return g.undrained(ctx, conn, t, err)
+		}
+		return fmt.Errorf("gate %s: %w", g.guard.Gate, err)
+	}
+	defer func() {
+		// What went wrong in ending says nothing about what was done, but
+		// the connection is thrown away.
+		if ending := w.end(); ending != nil {
+			putBack(conn, ending)
+		}
+	}()
+	working, cancelWork := context.WithTimeout(ctx, g.bound)
+	defer cancelWork()
+	g.reached(pointLocked)
+	if err := do(working); err != nil {
+		return err
+	}
+	if err := working.Err(); err != nil {
+		return fmt.Errorf("gate %s: nothing was written: %w", g.guard.Gate, err)
+	}
+	g.reached(pointUncommitted)
+	if err := w.commit(); err != nil {
+		return fmt.Errorf("gate %s: commit: %w", g.guard.Gate, err)
+	}
+	return nil
+}
+
+// undrained says who keeps the gate from writing, as far as it can be known:
+// what a writer has not committed nobody else sees, but with a lawful token it
+// is the holder of the mark.
+func (g *Gate) undrained(ctx context.Context, conn *sql.Conn, t fence.Token, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(g.bound, time.Second))
+	defer cancel()
+	var marks []string
+	if s, err := g.state(ctx, conn); err == nil {
+		for _, seen := range s.Tokens(s.Active) {
+			if r, err := g.load(ctx, conn, seen); err == nil && len(marks) < 3 {
+				marks = append(marks, fmt.Sprintf("token %d (slot %d, armed by %s at %s)", seen.Number, seen.Slot, r.raisedBy, r.raisedAt))
+			}
+		}
+	}
+	by := "a writer of the same database that has not ended its transaction"
+	if len(marks) > 0 {
+		by += ", most likely the holder of " + strings.Join(marks, " or ")
+	}
+	return &fence.UndrainedError{Gate: g.guard.Gate, Offered: t, By: by, Err: cause}
+}
