@@ -1,0 +1,114 @@
+package core
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// The limits that core keeps. A command that breaks one is refused by name
+// and changes nothing else.
+const (
+	// MaxLockName is the longest lock name, in bytes.
+	MaxLockName = 512
+	// MaxValue is the longest value of a lock, in bytes.
+	MaxValue = 4096
+	// MaxLabel is the longest owner label, host or operator name, in bytes.
+	MaxLabel = 256
+	// MinTTL and MaxTTL bound a session's TTL; DefaultTTL is for callers
+	// that were not told one (core itself has no default).
+	MinTTL     = time.Second
+	MaxTTL     = 24 * time.Hour
+	DefaultTTL = 15 * time.Second
+	// MaxWaiters is the most requests that wait for one lock.
+	MaxWaiters = 100_000
+	// MaxPerSession is the most that one session may hold, wait for and
+	// bind, taken together, and the most lanes it may use. It bounds the
+	// work of the command that ends the session (D8).
+	MaxPerSession = 10_000
+	// MaxPermits is the highest Limit of an acquire.
+	MaxPermits = 10_000
+	// MaxPeriod is the longest lock-delay, once-per and maximum hold.
+	MaxPeriod = 400 * 24 * time.Hour
+	// MaxTombstones is how many unacknowledged revoked grants a session
+	// remembers; the oldest is dropped.
+	MaxTombstones = 1000
+	// EventsKept is how many events can be replayed at least. Whole
+	// revisions are dropped, never a part of one.
+	EventsKept = 10_000
+	// MaxEpoch is the highest epoch: 15 bits, so that a number fits a signed
+	// 64-bit integer.
+	MaxEpoch = 1<<15 - 1
+	// MaxCounter is the highest counter in one epoch: 48 bits.
+	MaxCounter = 1<<epochShift - 1
+	// SupportedVersion is the newest cluster version this code can apply.
+	SupportedVersion = 1
+
+	epochShift    = 48
+	maxMembers    = 1000
+	maxMemberText = 512
+	maxRemoved    = 1_000_000
+	maxPlaceScan  = 10_000
+)
+
+// ValidateLockName returns an error that says what is allowed unless name can
+// be the name of a lock: 1–512 bytes of UTF-8 in Unicode normal form C without
+// control characters. Callers check names with it before they propose a
+// command. [State.Apply] checks all of it but the normal form: that depends on
+// the tables of the Unicode version which a binary was built with, and a
+// replica's state must not (invariant 8).
+func ValidateLockName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("lock name is empty: want 1–%d bytes", MaxLockName)
+	case len(name) > MaxLockName:
+		return fmt.Errorf("lock name has %d bytes: want 1–%d", len(name), MaxLockName)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("lock name %q is not UTF-8", clip(name))
+	case hasControl(name):
+		return fmt.Errorf("lock name %q has a control character: none is allowed", clip(name))
+	case !norm.NFC.IsNormalString(name):
+		return fmt.Errorf("lock name %q is not in Unicode normal form C: normalise it first", clip(name))
+	}
+	return nil
+}
+
+// nameFits is ValidateLockName without the normal form.
+func nameFits(name string) bool {
+	return name != "" && len(name) <= MaxLockName && utf8.ValidString(name) && !hasControl(name)
+}
+
+// textFits reports whether s can be a label, a host or an operator's name.
+func textFits(s string) bool {
+	return len(s) <= MaxLabel && utf8.ValidString(s) && !hasControl(s)
+}
+
+// hasControl names the ranges itself, because a replica's verdict must not
+// depend on a Unicode version (these two never change).
+func hasControl(s string) bool {
+	for _, r := range s {
+		if r < 0x20 || (r >= 0x7f && r < 0xa0) {
+			return true
+		}
+	}
+	return false
+}
+
+// clip shortens what somebody else sent before it goes into an error text.
+func clip(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}
+
+// later returns c + d, at most the highest clock there is.
+func later(c Clock, d time.Duration) Clock {
+	if sum := c + Clock(d); sum >= c {
+		return sum
+	}
+	return Clock(1<<63 - 1)
+}
