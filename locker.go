@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"runtime"
 
 	"holdfast/driver"
 )
@@ -62,12 +63,14 @@ func (l *FencedLocker) Efficiency() *EfficiencyLocker {
 // [ErrSessionLost] (the session ended while waiting), [ErrSuperseded] and
 // [*ArmError], [ErrLockerClosed], [ErrInvalid], or the cause of ctx.
 func (l *FencedLocker) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Grant, error) {
+	defer runtime.KeepAlive(l.o)
 	return l.o.c.grant(ctx, "acquire", name, false, opts)
 }
 
 // TryAcquire is Acquire without the wait: if the lock is not free, it returns
 // [ErrBusy], or [ErrHeldByYou] if this locker itself holds it.
 func (l *FencedLocker) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Grant, error) {
+	defer runtime.KeepAlive(l.o)
 	return l.o.c.grant(ctx, "try", name, true, opts)
 }
 
@@ -90,18 +93,23 @@ func (l *FencedLocker) Run(ctx context.Context, name string, fn func(ctx context
 // contexts of grants are cancelled with cause "closed", and the driver is
 // closed. It ignores a cancelled ctx, is bounded like [Grant.Release], and is
 // idempotent.
-func (l *FencedLocker) Close(ctx context.Context) error { return l.o.c.close(ctx) }
+func (l *FencedLocker) Close(ctx context.Context) error {
+	defer runtime.KeepAlive(l.o)
+	return l.o.c.close(ctx)
+}
 
 // Stats returns what this locker has counted so far.
 func (l *FencedLocker) Stats() Stats { return l.o.c.stats() }
 
 // Acquire waits until the lock is granted; see [FencedLocker.Acquire].
 func (l *EfficiencyLocker) Acquire(ctx context.Context, name string, opts ...HoldOption) (*Hold, error) {
+	defer runtime.KeepAlive(l.o)
 	return l.o.c.hold(ctx, "acquire", name, false, opts)
 }
 
 // TryAcquire is Acquire without the wait; see [FencedLocker.TryAcquire].
 func (l *EfficiencyLocker) TryAcquire(ctx context.Context, name string, opts ...HoldOption) (*Hold, error) {
+	defer runtime.KeepAlive(l.o)
 	return l.o.c.hold(ctx, "try", name, true, opts)
 }
 
@@ -116,7 +124,10 @@ func (l *EfficiencyLocker) Run(ctx context.Context, name string, fn func(ctx con
 }
 
 // Close ends the session and closes the driver; see [FencedLocker.Close].
-func (l *EfficiencyLocker) Close(ctx context.Context) error { return l.o.c.close(ctx) }
+func (l *EfficiencyLocker) Close(ctx context.Context) error {
+	defer runtime.KeepAlive(l.o)
+	return l.o.c.close(ctx)
+}
 
 // Stats returns what this locker has counted so far.
 func (l *EfficiencyLocker) Stats() Stats { return l.o.c.stats() }

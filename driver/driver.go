@@ -71,6 +71,15 @@ type Session interface {
 	End(ctx context.Context) error
 }
 
+// A Prompter is a [Session] that can tell when a keepalive is wanted at once.
+// A session need not be one.
+type Prompter interface {
+	// OnNewLeader has f called, from any goroutine, whenever the session
+	// meets a new leader of its service (PROTOCOL B6). It is called once,
+	// before any other method of the session. f does not block for long.
+	OnNewLeader(f func())
+}
+
 // A RequestID names an acquire within its session: a lane carries one
 // unsettled request at a time, and N rises on it by one (RFC 8881 §2.10.6
 // calls the lane a slot). The caller takes its lowest free lane.
