@@ -1,0 +1,113 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// bodyWithin is how long a client may take to send the body of a call.
+const bodyWithin = 30 * time.Second
+
+// call is one HTTP request while it is served: what the handlers below need to
+// defend themselves against slow clients. It reaches them in the context.
+type call struct {
+	// undecoded counts the calls whose body is not read yet; nil once this
+	// one's was.
+	undecoded *atomic.Int64
+
+	mu struct {
+		sync.Mutex
+		control *http.ResponseController // nil once the call is finished
+	}
+}
+
+type callKey struct{}
+
+// callOf returns the call of a handler's context.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// withCall gives every request its call.
+func withCall(undecoded *atomic.Int64, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &call{}
+		c.mu.control = http.NewResponseController(w)
+		defer c.finished()
+		if r.Method == http.MethodPost {
+			c.undecoded = undecoded
+			undecoded.Add(1)
+			_ = c.mu.control.SetReadDeadline(time.Now().Add(bodyWithin))
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+	})
+}
+
+// decoded says that the body was read: the handler may now take its time.
+func (c *call) decoded() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.control != nil {
+		c.readLocked()
+		_ = c.mu.control.SetReadDeadline(time.Time{})
+	}
+}
+
+func (c *call) readLocked() {
+	if c.undecoded != nil {
+		c.undecoded.Add(-1)
+		c.undecoded = nil
+	}
+}
+
+// finished must be called before the handler returns: after that nobody may
+// touch its connection.
+func (c *call) finished() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.readLocked()
+	c.mu.control = nil
+}
+
+// hangUp ends what is read at once, and what is written soon.
+func (c *call) hangUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.control != nil {
+		_ = c.mu.control.SetReadDeadline(time.Now().Add(-time.Second))
+		_ = c.mu.control.SetWriteDeadline(time.Now().Add(2 * time.Second))
+	}
+}
+
+// abort ends what is read and written at once.
+func (c *call) abort() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.control != nil {
+		past := time.Now().Add(-time.Second)
+		_ = c.mu.control.SetReadDeadline(past)
+		_ = c.mu.control.SetWriteDeadline(past)
+	}
+}
+
+// slowReader watches one goroutine's writes to a client that may not read.
+type slowReader struct{ timer *time.Timer }
+
+// slowReader starts such a watch; done ends it.
+func (c *call) slowReader() *slowReader {
+	t := time.AfterFunc(time.Hour, c.abort)
+	t.Stop()
+	return &slowReader{t}
+}
+
+// writing is called before a write; what it returns, after it.
+func (w *slowReader) writing() (written func()) {
+	w.timer.Reset(slowAfter)
+	return func() { w.timer.Stop() }
+}
+
+func (w *slowReader) done() { w.timer.Stop() }

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"path"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"holdfast/server/core"
+)
+
+// metrics are those of the calls and of what the log tells. The node has its
+// own; all are in one registry of the server's, never in the default one.
+type metrics struct {
+	calls     *prometheus.CounterVec
+	seconds   *prometheus.HistogramVec
+	events    *prometheus.CounterVec
+	audits    *prometheus.CounterVec
+	expired   prometheus.Counter
+	denied    prometheus.Counter
+	refusals  prometheus.Counter
+	ahead     prometheus.Counter
+	takeovers prometheus.Counter
+	waiting   prometheus.Gauge
+	watchers  prometheus.Gauge
+	streams   prometheus.Gauge
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "holdfast", Name: name, Help: help})
+}
+
+func gauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "holdfast", Name: name, Help: help})
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "holdfast", Subsystem: "api", Name: "calls_total",
+			Help: "Calls that ended, by method and result: ok, or the kind of the error.",
+		}, []string{"method", "result"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "holdfast", Subsystem: "api", Name: "call_duration_seconds",
+			Help:    "Time in unary calls, waiting for a lock included.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 18),
+		}, []string{"method"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "holdfast", Name: "events_total",
+			Help: "Events of the log since this process started, by kind (granted, released, queued, …) and cause.",
+		}, []string{"kind", "cause"}),
+		audits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "holdfast", Name: "operator_calls_total",
+			Help: "Operator calls, by call and outcome; each has an audit record in the log.",
+		}, []string{"call", "outcome"}),
+		expired:   counter("sessions_expired_total", "Sessions that ran out because their client fell silent, since this process started."),
+		denied:    counter("secret_refusals_total", "Calls with a wrong secret for a session."),
+		refusals:  counter("gate_refusals_total", "Refused tokens that gates reported."),
+		ahead:     counter("gate_refusals_ahead_total", "Reports of a token above every number ever minted here: the domain was forked."),
+		takeovers: counter("stream_takeovers_total", "Streams closed because another client process attached with a session's secret."),
+		waiting:   gauge("api_acquires_waiting", "Unary acquires that wait here now."),
+		watchers:  gauge("watchers", "Watch streams, of both kinds, that are open now."),
+		streams:   gauge("streams", "Session streams that are open now."),
+	}
+}
+
+// register puts all metrics into r, with those that are read from the node.
+func (m *metrics) register(r prometheus.Registerer, node *Node, v *voices) error {
+	of := func(name, help string, read func(Status) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "holdfast", Name: name, Help: help},
+			func() float64 { return read(node.Status()) })
+	}
+	all := []prometheus.Collector{
+		m.calls, m.seconds, m.events, m.audits, m.expired, m.denied, m.refusals, m.ahead, m.takeovers,
+		m.waiting, m.watchers, m.streams,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "holdfast", Name: "sessions_attached", Help: "Sessions for which a stream to this node speaks."},
+			func() float64 { return float64(v.count()) }),
+		of("revision", "The revision that this node has applied.", func(s Status) float64 { return float64(s.Revision) }),
+		of("ready", "1 if this node can serve.", func(s Status) float64 {
+			if s.Ready {
+				return 1
+			}
+			return 0
+		}),
+	}
+	for _, c := range all {
+		if err := r.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// call counts one call that ended. A duration of 0 is not observed: streams
+// last as long as they like.
+func (m *metrics) call(procedure, result string, took time.Duration) {
+	method := path.Base(procedure)
+	m.calls.WithLabelValues(method, result).Inc()
+	if took > 0 {
+		m.seconds.WithLabelValues(method).Observe(took.Seconds())
+	}
+}
+
+// count follows the log and counts its events until the node ends.
+func (m *metrics) count(ctx context.Context, node *Node) {
+	for ctx.Err() == nil {
+		w, err := node.Watch(node.Status().Revision)
+		for err == nil {
+			var events []core.Event
+			if events, _, err = w.Next(ctx); err != nil {
+				break
+			}
+			for i := range events {
+				m.event(&events[i])
+			}
+		}
+		if !errors.Is(err, ErrCompacted) {
+			return
+		}
+	}
+}
+
+func (m *metrics) event(e *core.Event) {
+	m.events.WithLabelValues(eventKinds[e.Kind], causes[e.Cause]).Inc()
+	if e.Kind == core.EventEnded && e.Cause == core.CauseExpired {
+		m.expired.Inc()
+	}
+}

@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"connectrpc.com/connect"
+
+	"holdfast/driver"
+	"holdfast/fence"
+	"holdfast/server/core"
+	"holdfast/wire/holdfastv1"
+)
+
+// audit logs one record of an operator's call: who, what, outcome. It is the
+// only record, so it is made for refused calls too.
+func (s *service) audit(call, by string, peer connect.Peer, err error, args ...any) {
+	level, outcome, kind := slog.LevelInfo, "done", ""
+	if err != nil {
+		e := classify(err)
+		level, outcome, kind = slog.LevelWarn, "refused", e.Kind.String()
+		if e.Outcome == driver.Unknown {
+			outcome = "unknown"
+		}
+		args = append(args, "kind", kind, "error", e.Error())
+	}
+	args = append([]any{"call", call, "by", by, "peer", peer.Addr, "outcome", outcome}, args...)
+	s.log.Log(context.Background(), level, "audit", args...)
+	s.metrics.audits.WithLabelValues(call, outcome).Inc()
+}
+
+// fromHere reports whether a peer's address is this machine's loopback.
+func fromHere(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// operator checks who makes an operator's call. Without credentials only this
+// machine may.
+func (s *service) operator(peer connect.Peer, by string) (string, error) {
+	if err := checkText("by", by); err != nil {
+		return "", err
+	}
+	if by == "" {
+		by = "operator at " + peer.Addr
+	}
+	if !fromHere(peer.Addr) {
+		return by, &driver.Error{Kind: driver.Denied, Outcome: driver.No, Msg: "operator calls are taken from the server's own machine only: run the command there, against a loopback address"}
+	}
+	return by, nil
+}
+
+// RevokeGrant implements the service.
+func (s *service) RevokeGrant(ctx context.Context, req *connect.Request[holdfastv1.RevokeGrantRequest]) (*connect.Response[holdfastv1.RevokeGrantResponse], error) {
+	m := req.Msg
+	by, err := s.operator(req.Peer(), m.GetBy())
+	var out *holdfastv1.RevokeGrantResponse
+	if err == nil {
+		out, err = s.revoke(ctx, m, by)
+	}
+	s.audit("revoke", by, req.Peer(), err, "lock", m.GetLock(), "grant", m.GetGrant(), "now", m.GetNow(), "revocation_token", out.GetRevocationToken())
+	if err != nil {
+		return nil, err
+	}
+	return answer(out)
+}
+
+func (s *service) revoke(ctx context.Context, m *holdfastv1.RevokeGrantRequest, by string) (*holdfastv1.RevokeGrantResponse, error) {
+	if err := checkLock(m.GetLock()); err != nil {
+		return nil, err
+	}
+	if err := checkGrant("grant", m.GetGrant()); err != nil {
+		return nil, err
+	}
+	// The revocation token is for the slot that the grant has: a gate keeps a
+	// mark for each.
+	var slot uint32
+	err := s.node.View(ctx, true, func(r Reading) {
+		if h, ok := r.State.GrantByNumber(m.GetGrant()); ok {
+			slot = h.Slot
+		}
+	})
+	if err != nil {
+		return nil, nothingDone(err)
+	}
+	res, err := s.do(ctx, core.Revoke{Lock: m.GetLock(), Grant: m.GetGrant(), Now: m.GetNow(), Cause: core.ByOperator, By: by})
+	if err != nil {
+		return nil, err
+	}
+	out := &holdfastv1.RevokeGrantResponse{Revision: uint64(res.Revision)}
+	if res.Number != 0 {
+		now := s.at()
+		out.RevocationToken = fence.Token{
+			Domain: now.domain, Incarnation: fence.Incarnation(now.incarnation),
+			Lock: m.GetLock(), Slot: slot, Mode: fence.Revocation, Number: res.Number,
+		}.String()
+	}
+	return out, nil
+}
+
+// ExpelSession implements the service.
+func (s *service) ExpelSession(ctx context.Context, req *connect.Request[holdfastv1.ExpelSessionRequest]) (*connect.Response[holdfastv1.ExpelSessionResponse], error) {
+	m := req.Msg
+	by, err := s.operator(req.Peer(), m.GetBy())
+	if err == nil {
+		err = s.expel(ctx, m, by)
+	}
+	s.audit("expel", by, req.Peer(), err, "session", m.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	return answer(&holdfastv1.ExpelSessionResponse{})
+}
+
+func (s *service) expel(ctx context.Context, m *holdfastv1.ExpelSessionRequest, by string) error {
+	if id := m.GetSessionId(); id == 0 || id > fence.MaxNumber {
+		return invalid("session_id is %d: want the ID of a session as ListSessions shows it", id)
+	}
+	id := core.SessionID(m.GetSessionId())
+	known := false
+	if err := s.node.View(ctx, false, func(r Reading) { known = r.State.HasSession(id) }); err != nil {
+		return nothingDone(err)
+	}
+	if !known {
+		return &driver.Error{Kind: driver.NotFound, Outcome: driver.No, Msg: fmt.Sprintf("no session %d: it ended, ran out, or never was", id)}
+	}
+	_, err := s.do(ctx, core.End{ID: id, Operator: true, By: by})
+	return err
+}
+
+// ReportRefusal implements the service. A mark above every number that was
+// ever minted here cannot come from this service: the domain was forked, for
+// example by restoring a backup twice (A4).
+func (s *service) ReportRefusal(ctx context.Context, req *connect.Request[holdfastv1.ReportRefusalRequest]) (*connect.Response[holdfastv1.ReportRefusalResponse], error) {
+	m := req.Msg
+	if err := checkText("gate", m.GetGate()); err != nil {
+		return nil, err
+	}
+	var offered, seen fence.Token
+	var err error
+	if m.GetOffered() != "" {
+		if offered, err = fence.ParseToken(m.GetOffered()); err != nil {
+			return nil, invalid("offered: %v", err)
+		}
+	}
+	if m.GetSeen() != "" {
+		if seen, err = fence.ParseToken(m.GetSeen()); err != nil {
+			return nil, invalid("seen: %v", err)
+		}
+	}
+	if m.GetGate() == "" || (offered.IsZero() && seen.IsZero()) {
+		return nil, invalid("a report needs gate and a token: offered, seen or both")
+	}
+	var last uint64
+	var domain fence.Domain
+	if err := s.node.View(ctx, false, func(r Reading) { last, domain = r.State.LastNumber(), r.State.Domain() }); err != nil {
+		return nil, nothingDone(err)
+	}
+	s.metrics.refusals.Inc()
+	args := []any{"gate", m.GetGate(), "offered", m.GetOffered(), "seen", m.GetSeen(), "peer", req.Peer().Addr}
+	if seen.Domain == domain && seen.Number > last {
+		s.metrics.ahead.Inc()
+		s.log.Error("ALARM: a gate saw a token that this service never minted: the domain was forked, or this service lost its newest state",
+			append(args, "last_minted", last)...)
+	} else {
+		s.log.Warn("a gate refused a token", args...)
+	}
+	return answer(&holdfastv1.ReportRefusalResponse{})
+}

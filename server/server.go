@@ -1,0 +1,255 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// DefaultListen is where a server listens unless told otherwise.
+const DefaultListen = "127.0.0.1:7433"
+
+// Config says how a server is to run. Only Dir has no default.
+type Config struct {
+	// Listen is the address for clients, host:port; default [DefaultListen].
+	// Port 0 takes a free one. Without Insecure it must be loopback.
+	Listen string
+	// Dir is the data directory; see [NodeConfig.Dir].
+	Dir string
+	// Logger gets what an operator should know; default slog.Default().
+	Logger *slog.Logger
+	// Pprof serves /debug/pprof/. It shows memory and goroutines to whoever
+	// can reach the port.
+	Pprof bool
+	// Insecure allows to listen beyond loopback without TLS: whoever can
+	// read the network then reads sessions' secrets.
+	Insecure bool
+	// AllowedHosts are names, beside addresses and localhost, that a Host
+	// header may carry while the server listens on loopback.
+	AllowedHosts []string
+	// MaxSessions and Tick are as in [NodeConfig].
+	MaxSessions int
+	Tick        time.Duration
+	// Registry gets all metrics and is served at /metrics; default a new one.
+	Registry *prometheus.Registry
+	// Version is what the server says it is; default "dev".
+	Version string
+
+	nodeHooks nodeHooks // for tests of this package
+}
+
+// Server is one running server: a node and the port that its clients use.
+// Its methods may be called from any goroutine.
+type Server struct {
+	cfg        Config
+	node       *Node
+	service    *service
+	conns      *conns
+	http       *http.Server
+	undecoded  atomic.Int64
+	quit       context.CancelFunc // ends what waits for long
+	background context.CancelFunc
+	ended      chan struct{} // closed when everything has stopped
+	err        error         // set before ended is closed
+	stop       chan context.Context
+}
+
+// Start opens the data directory, starts the node and serves its port. It
+// returns once the node runs; [Server.Addr] is then the address to dial. While
+// the node reads its log the port answers 503, with the reason. A directory or
+// an address that cannot be used, and a configuration that breaks a rule, are
+// errors that say what to do. When ctx ends while the node starts, so does
+// Start.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	loopback, err := checkListen(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w: is another server running there? choose another address with listen", cfg.Listen, err)
+	}
+	if ip, err := netip.ParseAddrPort(listener.Addr().String()); !cfg.Insecure && (err != nil || !ip.Addr().Unmap().IsLoopback()) {
+		_ = listener.Close()
+		return nil, fmt.Errorf("listen is %q, which is now %s: want a loopback address", cfg.Listen, listener.Addr())
+	}
+	s := &Server{cfg: cfg, conns: newConns(listener), ended: make(chan struct{}), stop: make(chan context.Context, 1)}
+	var handler atomic.Pointer[http.Handler]
+	s.http = newHTTP(guarded(loopback, cfg.AllowedHosts, withCall(&s.undecoded, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*handler.Load()).ServeHTTP(w, r)
+	}))), cfg.Logger)
+	first := starting()
+	handler.Store(&first)
+	served := make(chan error, 1)
+	go func() { served <- s.http.Serve(s.conns) }()
+
+	s.node, err = StartNode(ctx, NodeConfig{
+		Dir: cfg.Dir, Tick: cfg.Tick, Logger: cfg.Logger, Registerer: cfg.Registry, MaxSessions: cfg.MaxSessions, hooks: cfg.nodeHooks,
+	})
+	if err == nil {
+		err = s.serve(&handler)
+		if err != nil {
+			err = errors.Join(err, s.node.Stop(context.WithoutCancel(ctx)))
+		}
+	}
+	if err != nil {
+		_ = s.http.Close()
+		<-served
+		return nil, err
+	}
+	go s.run(served)
+	cfg.Logger.Info("serving", "address", s.Addr(), "dir", cfg.Dir, "version", cfg.Version)
+	return s, nil
+}
+
+// serve puts the real handlers in place.
+func (s *Server) serve(handler *atomic.Pointer[http.Handler]) error {
+	stopping, quit := context.WithCancel(context.Background())
+	background, end := context.WithCancel(context.Background())
+	s.quit, s.background = quit, end
+	s.service = &service{
+		node: s.node, log: s.cfg.Logger, version: s.cfg.Version, metrics: newMetrics(),
+		voices: newVoices(), streams: &streams{}, stopping: stopping,
+	}
+	if err := s.service.metrics.register(s.cfg.Registry, s.node, s.service.voices); err != nil {
+		quit()
+		end()
+		return fmt.Errorf("metrics: %w: give each server a registry of its own", err)
+	}
+	go s.service.metrics.count(background, s.node)
+	s.node.OnDrain(s.drain)
+	routes := s.routes()
+	handler.Store(&routes)
+	return nil
+}
+
+// run waits for the first reason to end, and ends everything.
+func (s *Server) run(served <-chan error) {
+	ctx := context.Background()
+	var why error
+	select {
+	case ctx = <-s.stop:
+	case <-s.node.Done():
+		why = s.node.Err()
+		if why == nil {
+			why = ErrStopped
+		}
+		s.cfg.Logger.Error("the node ended; the server stops", "error", why)
+	case err := <-served:
+		why = fmt.Errorf("the port failed: %w", err)
+	}
+	// What waits ends first, so that the rest can be waited for.
+	s.quit()
+	closing, cancel := context.WithTimeout(ctx, 5*time.Second)
+	if err := s.http.Shutdown(closing); err != nil {
+		_ = s.http.Close()
+	}
+	cancel()
+	if err := s.node.Stop(ctx); err != nil && why == nil {
+		why = fmt.Errorf("the node did not stop cleanly: %w", err)
+	}
+	s.background()
+	s.err = why
+	close(s.ended)
+}
+
+// Addr is the address that the server listens on, host:port.
+func (s *Server) Addr() string { return s.conns.Addr().String() }
+
+// Wait returns when the server has ended: nil after a clean [Server.Stop],
+// else why.
+func (s *Server) Wait() error {
+	<-s.ended
+	return s.err
+}
+
+// Stop ends the server: calls that wait are told to ask again, short ones are
+// finished, nothing that was acknowledged is lost. It returns when all is
+// closed, or ctx ends; then the rest goes on ending. It may be called more
+// than once. Sessions live on in the data directory.
+func (s *Server) Stop(ctx context.Context) error {
+	select {
+	case s.stop <- ctx:
+	default: // somebody else did
+	}
+	select {
+	case <-s.ended:
+		return s.err
+	case <-ctx.Done():
+		return fmt.Errorf("the server is still stopping: %w", context.Cause(ctx))
+	}
+}
+
+func (c Config) withDefaults() Config {
+	if c.Listen == "" {
+		c.Listen = DefaultListen
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+		c.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	hosts := make([]string, 0, len(c.AllowedHosts))
+	for _, h := range c.AllowedHosts {
+		hosts = append(hosts, strings.ToLower(h))
+	}
+	c.AllowedHosts = hosts
+	return c
+}
+
+// checkListen reports whether the address is loopback, and refuses any other
+// unless that was asked for.
+func checkListen(ctx context.Context, cfg Config) (loopback bool, err error) {
+	host, port, err := net.SplitHostPort(cfg.Listen)
+	if err != nil {
+		return false, fmt.Errorf("listen is %q: want host:port, for example %s: %w", cfg.Listen, DefaultListen, err)
+	}
+	if _, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil || port == "" {
+		return false, fmt.Errorf("listen is %q: want a port 0 … 65535 after the colon", cfg.Listen)
+	}
+	loopback, err = onLoopback(ctx, host)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("listen is %q: %w", cfg.Listen, err)
+	case !loopback && !cfg.Insecure:
+		return false, fmt.Errorf("listen is %q, which others can reach, and there is no TLS: listen on loopback (%s), or accept with insecure that sessions' secrets cross the network in the clear", cfg.Listen, DefaultListen)
+	}
+	return loopback, nil
+}
+
+// onLoopback reports whether every address of host is loopback. An empty host
+// stands for all addresses of the machine.
+func onLoopback(ctx context.Context, host string) (bool, error) {
+	if host == "" {
+		return false, nil
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().IsLoopback(), nil
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return false, err
+	}
+	for _, ip := range ips {
+		if !ip.Unmap().IsLoopback() {
+			return false, nil
+		}
+	}
+	return len(ips) > 0, nil
+}
