@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// serveSettings are what a server needs to know, from flags, environment or
+// file.
+type serveSettings struct {
+	data, listen        string
+	logLevel, logFormat string
+	pprof, insecure     bool
+	maxSessions         int
+}
+
+const (
+	defaultData        = "./holdfast-data"
+	defaultMaxSessions = 100_000
+	highestMaxSessions = 10_000_000
+)
+
+func (s *serveSettings) register(fs *pflag.FlagSet, listen string) {
+	s.listen, s.logLevel, s.logFormat, s.maxSessions = listen, "info", "text", defaultMaxSessions
+	fs.Var(&addressValue{&s.listen}, "listen", "`host:port` to listen on; port 0 picks a free one")
+	fs.Var(&choiceValue{&s.logLevel, []string{"debug", "info", "warn", "error"}}, "log-level", "the least level that is logged")
+	fs.Var(&choiceValue{&s.logFormat, []string{"text", "json"}}, "log-format", "format of the log, which goes to stderr")
+	fs.BoolVar(&s.pprof, "pprof", false, "serve Go's profiles under /debug/pprof/")
+	fs.BoolVar(&s.insecure, "insecure", false, "allow to listen, without TLS, where others than this machine can connect")
+	fs.Var(&intValue{&s.maxSessions, 1, highestMaxSessions}, "max-sessions", "sessions beyond this number are refused")
+}
+
+// addressValue is a flag for an address to listen on.
+type addressValue struct{ s *string }
+
+func (v *addressValue) String() string {
+	if v.s == nil {
+		return ""
+	}
+	return *v.s
+}
+func (v *addressValue) Type() string { return "address" }
+func (v *addressValue) Set(s string) error {
+	if err := checkAddress(s, true); err != nil {
+		return err
+	}
+	*v.s = s
+	return nil
+}
+
+func serveCmd() *cobra.Command {
+	s := &serveSettings{}
+	var config string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the lock service",
+		Long: `Runs one node of the lock service. It needs no flags.
+
+Each setting comes from its flag, else from the environment (HOLDFAST_DATA,
+HOLDFAST_LISTEN, HOLDFAST_LOG_LEVEL, …; an empty variable counts as not set),
+else from the YAML file that --config names, whose keys are the flags' names.
+
+SIGTERM and SIGINT stop it cleanly; a second one stops it at once. What was
+acknowledged survives both, and kill -9.
+
+` + exitTable,
+		Args: exactArgs(),
+	}
+	cmd.Flags().StringVar(&s.data, "data", defaultData, "`directory` of the node's data; created if missing")
+	cmd.Flags().StringVar(&config, "config", "", "YAML `file` with settings")
+	s.register(cmd.Flags(), defaultServer)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := layerConfig(cmd.Flags(), os.LookupEnv); err != nil {
+			return err
+		}
+		if s.data == "" {
+			return usagef("--data is empty: want a directory, such as %s", defaultData)
+		}
+		return serve(cmd, s, func(w io.Writer, address string) {
+			fmt.Fprintf(w, "holdfast: serving on %s, data in %s\n", address, printable(s.data))
+		})
+	}
+	return cmd
+}
+
+// stopTimeout bounds a clean stop.
+const stopTimeout = 15 * time.Second
+
+// serve runs a server until a signal or its own failure ends it. ready is
+// called when it can be used.
+func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address string)) error {
+	ctx, interrupted, stop := notifyEnd(cmd.Context())
+	defer stop()
+	srv, err := startServer(ctx, s, newLogger(cmd.ErrOrStderr(), s))
+	if err != nil {
+		if interrupted() != 0 {
+			return nil
+		}
+		return err
+	}
+	ready(cmd.OutOrStdout(), srv.Addr())
+	select {
+	case <-ctx.Done():
+	case <-srv.Done():
+		return withCode(exitFailure, fmt.Errorf("the server has failed: %w", srv.Err()))
+	}
+	stop() // a second signal has its usual effect
+	end, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := srv.Stop(end); err != nil {
+		return withCode(exitFailure, fmt.Errorf("stopping: %w", err))
+	}
+	return nil
+}
+
+// newLogger makes the server's logger as the settings say.
+func newLogger(w io.Writer, s *serveSettings) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(s.logLevel)) // one of the flag's choices
+	o := &slog.HandlerOptions{Level: level}
+	if s.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

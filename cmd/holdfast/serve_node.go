@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"holdfast/server"
+)
+
+// A runningServer is what serve needs of a server.
+type runningServer interface {
+	Addr() string
+	Done() <-chan struct{} // closed when it has stopped, whyever
+	Err() error            // why, if it was not asked to
+	Stop(ctx context.Context) error
+}
+
+// startServer starts a server with the settings.
+func startServer(ctx context.Context, s *serveSettings, log *slog.Logger) (runningServer, error) {
+	if info, err := os.Stat(s.data); err == nil && !info.IsDir() {
+		return nil, usagef("--data %s is not a directory", s.data)
+	}
+	srv, err := server.Start(ctx, server.Config{
+		Listen: s.listen, Dir: s.data, Insecure: s.insecure, Pprof: s.pprof,
+		MaxSessions: s.maxSessions, Logger: log, Version: readVersion().Version,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting the server: %w", err)
+	}
+	return srv, nil
+}
