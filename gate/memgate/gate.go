@@ -88,7 +88,10 @@ func New(c Config) (*Gate, error) {
 		return nil, fmt.Errorf("memgate: %w", err)
 	}
 	g.report = fence.Reporters(&g.tally, fence.Logging(g.log.WarnContext), c.Reporter)
-	return g, g.pin(c.Domain)
+	if err := g.pin(c.Domain); err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
 // pin makes d the active domain of a Memory that has none.
