@@ -33,7 +33,9 @@ func (t *step) acquire(c Acquire) Result {
 		return t.settleRefused(c.Session, c.Request, t.acquireRefusal(k, &next, c))
 	}
 	if at, ok := t.room(&next, c.Shared); ok && next.waiters == 0 {
-		return t.grantTo(next, &a, at)
+		r := t.grantTo(next, &a, at)
+		t.began(&a)
+		return r
 	}
 	return t.join(next, a)
 }

@@ -73,6 +73,7 @@ func (x *codec) flush(all bool) {
 
 // more reads until n unread bytes are in buf; n is at most flushAt.
 func (x *codec) more(n int) bool {
+	empty := 0
 	for x.err == nil && len(x.buf)-x.pos < n {
 		if x.from == nil {
 			x.corrupt("ends in the middle of a field")
@@ -92,6 +93,10 @@ func (x *codec) more(n int) bool {
 			x.corrupt("ends in the middle of a field")
 		case err != nil:
 			x.err = err
+		default:
+			if empty++; empty == 100 {
+				x.err = io.ErrNoProgress
+			}
 		}
 	}
 	return x.err == nil

@@ -59,10 +59,15 @@ func (t *step) grantTo(l lock, a *ask, at spot) Result {
 	e.Value = a.value
 	t.emitOf(a.session, e)
 	t.touchGrant(g)
+	return Result{Status: Granted, Grant: told}
+}
+
+// began applies the rule that comes with the beginning of a grant (B13), after
+// its holder was told.
+func (t *step) began(a *ask) {
 	if a.oncePer != 0 && !a.retryFailed {
 		t.close(a.lock, CauseOncePer, later(t.clock, share(a.oncePer)))
 	}
-	return Result{Status: Granted, Grant: told}
 }
 
 // end says how a grant ended.

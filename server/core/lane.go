@@ -72,7 +72,13 @@ func (s *State) waitOn(n lane) *wait {
 func (t *step) cancel(c Cancel) Result {
 	cancelled := outcome{status: Cancelled}
 	n, used := t.lanes.Get(lane{session: c.Session, lane: c.Request.Lane})
-	if _, live := t.session(c.Session); !live || !used || n.last != c.Request.N {
+	x, live := t.session(c.Session)
+	if live && !used && c.Request.N > 0 && x.lanes >= MaxPerSession {
+		// No copy will ever be admitted on a lane that this session cannot
+		// have, so there is nothing to record.
+		return cancelled.result()
+	}
+	if !live || !used || n.last != c.Request.N {
 		r, unseen := t.admit(c.Session, c.Request)
 		if unseen {
 			t.record(c.Session, c.Request, cancelled)

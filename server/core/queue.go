@@ -65,8 +65,8 @@ func (t *step) settle(name string) {
 			t.leave(head, CauseClosed, outcome{status: Refused, refusal: r})
 		default:
 			t.unqueue(head)
-			r := t.grantTo(*t.mustLock(name), &head.ask, at)
-			t.notify(head, r)
+			t.notify(head, t.grantTo(*t.mustLock(name), &head.ask, at))
+			t.began(&head.ask)
 		}
 	}
 }
@@ -126,6 +126,9 @@ func (t *step) notify(w *wait, r Result) {
 // "not counted".
 func (s *State) place(w *wait, budget int) int {
 	place, found := 0, false
+	if budget <= 0 {
+		return 0
+	}
 	ascendFrom(s.waits, &wait{ask: ask{lock: w.lock}}, func(x *wait) bool {
 		place++
 		found = x == w

@@ -6,19 +6,9 @@ func (t *step) revoke(c Revoke) Result {
 	if k := checkRevoke(c); k != 0 {
 		return refuse(k)
 	}
-	if c.Grant == 0 || c.Grant > t.LastNumber() {
-		return (&refusal{rule: ruleNoSuchGrant, lock: c.Lock}).refused()
-	}
 	g, held := t.grant(c.Grant)
 	if !held || g.Lock != c.Lock {
-		if d, gone := t.tombs.Get(tombOf(c.Grant)); gone && d.Lock == c.Lock {
-			return Result{Status: Done, Number: d.burnt}
-		}
-		l, ok := t.locks.Get(&lock{name: c.Lock})
-		if !ok {
-			l = &lock{name: c.Lock}
-		}
-		return t.about(ruleNotHeld, l).refused()
+		return t.cannotRevoke(c)
 	}
 	switch {
 	case c.Now:
@@ -32,6 +22,21 @@ func (t *step) revoke(c Revoke) Result {
 		return Result{Status: Done, Number: g.burnt}
 	}
 	return t.mark(g, c)
+}
+
+// cannotRevoke answers for a grant that is not held on the lock.
+func (t *step) cannotRevoke(c Revoke) Result {
+	if d, gone := t.tombs.Get(tombOf(c.Grant)); gone && d.Lock == c.Lock {
+		return Result{Status: Done, Number: d.burnt}
+	}
+	l, ok := t.locks.Get(&lock{name: c.Lock})
+	if !ok {
+		l = &lock{name: c.Lock}
+	}
+	if c.Grant == 0 || c.Grant > t.LastNumber() {
+		return t.about(ruleNoSuchGrant, l).refused()
+	}
+	return t.about(ruleNotHeld, l).refused()
 }
 
 func checkRevoke(c Revoke) rule {

@@ -36,28 +36,33 @@ func (s *State) Session(id SessionID) (SessionView, bool) {
 	if !ok {
 		return SessionView{}, false
 	}
+	budget := maxPlaceScan
+	return s.sessionView(x, &budget), true
+}
+
+// sessionView spends from budget what it costs to count places.
+func (s *State) sessionView(x session, budget *int) SessionView {
 	v := SessionView{
-		ID: id, SecretHash: x.who.secret, Instance: x.who.instance, TTL: x.who.ttl,
+		ID: x.id, SecretHash: x.who.secret, Instance: x.who.instance, TTL: x.who.ttl,
 		Label: x.who.label, Host: x.who.host, Opened: x.who.opened,
 		Suspected: x.suspected, Since: x.since,
 	}
-	s.eachGrantOf(id, func(g *grant) bool {
+	s.eachGrantOf(x.id, func(g *grant) bool {
 		v.Grants = append(v.Grants, *g.Grant)
 		return true
 	})
-	budget := maxPlaceScan
-	for _, w := range s.waitsOf(id) {
-		place := s.place(w, budget)
-		budget -= max(place, 1)
+	for _, w := range s.waitsOf(x.id) {
+		place := s.place(w, *budget)
 		if place == 0 {
-			budget = 0
+			*budget = 0
 		}
+		*budget -= place
 		v.Waits = append(v.Waits, s.waitView(w, x, place))
 	}
-	for _, d := range s.tombsOf(id) {
+	for _, d := range s.tombsOf(x.id) {
 		v.Tombstones = append(v.Tombstones, d.Tombstone)
 	}
-	return v, true
+	return v
 }
 
 func (s *State) waitView(w *wait, x session, place int) WaitView {
@@ -67,16 +72,17 @@ func (s *State) waitView(w *wait, x session, place int) WaitView {
 	}
 }
 
-// Sessions returns at most limit sessions with IDs above after, by ID.
+// Sessions returns at most limit sessions with IDs above after, by ID. Places
+// are counted as in [State.Session], for all of them together.
 func (s *State) Sessions(after SessionID, limit int) []SessionView {
 	var out []SessionView
+	budget := maxPlaceScan
 	ascendFrom(s.sessions, session{id: after}, func(x session) bool {
 		if len(out) >= limit {
 			return false
 		}
 		if x.id != after {
-			v, _ := s.Session(x.id)
-			out = append(out, v)
+			out = append(out, s.sessionView(x, &budget))
 		}
 		return true
 	})
