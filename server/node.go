@@ -201,5 +201,3 @@ func (n *Node) Do(ctx context.Context, cmd core.Command) (core.Result, error) {
 		return core.Result{}, fmt.Errorf("%w: no answer in time: %w", ErrUnknownOutcome, context.Cause(ctx))
 	}
 }
-
-type nodeHooks struct{}

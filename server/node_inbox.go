@@ -22,7 +22,7 @@ type request struct {
 
 	view *viewing
 
-	drained bool
+	drained uint64 // the drain that is done; 0: none
 }
 
 // refusal is a request that was turned away at the door. The loop answers it,
@@ -83,7 +83,7 @@ func (in *inbox) put(r request, urgent bool) {
 		in.mu.urgent = append(in.mu.urgent, r)
 	case !urgent && waiting < in.limit:
 		in.mu.ordinary = append(in.mu.ordinary, r)
-	case r.drained:
+	case r.drained != 0:
 		in.mu.urgent = append(in.mu.urgent, r)
 	default:
 		in.mu.refused = append(in.mu.refused, refusal{r, fmt.Errorf("%w: %d requests wait: try again later", ErrOverloaded, waiting)})

@@ -2,24 +2,41 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"holdfast/server/core"
+	"holdfast/server/replica"
+	"holdfast/server/store"
 )
 
 // Node is one running member of the lock service: its store, its replica and
-// the loop that drives them. Its methods may be called from any goroutine,
-// except from a sink or from the function given to View.
+// the loop that drives them. Its methods may be called from any goroutine;
+// those that wait (Do, View, Watch.Next, Stop) not from a sink or from the
+// function given to View.
 type Node struct {
 	cfg   NodeConfig
+	log   *slog.Logger
 	start time.Time
 	in    inbox
 	hub   hub
+	met   *nodeMetrics
 
 	status atomic.Pointer[Status]
-	done   chan struct{}
-	err    error // set before done is closed
+	beat   atomic.Uint64 // counts the loop's turns
+	led    chan struct{} // closed when the node first leads
+
+	stopping chan struct{} // closed by Stop
+	stopOnce sync.Once
+	done     chan struct{}
+	err      error // set before done is closed
 
 	drains struct {
 		sync.Mutex
@@ -27,15 +44,162 @@ type Node struct {
 	}
 }
 
-// now is the node's monotonic clock (CLOCK_MONOTONIC since its start).
-func (n *Node) now() time.Duration { return time.Since(n.start) }
+// nodeHooks let tests of this package reach into a node.
+type nodeHooks struct {
+	// storage wraps the node's store.
+	storage func(replica.Storage) replica.Storage
+	// hangCheck is the watchdog's period; 0 is a second.
+	hangCheck time.Duration
+	// now replaces the monotonic clock.
+	now func() time.Duration
+}
+
+// now is the node's monotonic clock (CLOCK_MONOTONIC since just before its
+// start, so never 0). The wall clock is never asked.
+func (n *Node) now() time.Duration {
+	if n.cfg.hooks.now != nil {
+		return n.cfg.hooks.now()
+	}
+	return time.Since(n.start) + time.Second
+}
+
+// withDefaults fills in the documented defaults and refuses what is out of
+// range.
+func (c NodeConfig) withDefaults() (NodeConfig, error) {
+	if c.Dir == "" {
+		return c, errors.New("server: no data directory given")
+	}
+	for _, f := range []struct {
+		name    string
+		value   *int
+		initial int
+	}{{"MaxSessions", &c.MaxSessions, 100_000}, {"MaxPending", &c.MaxPending, 65_536}} {
+		if *f.value < 0 {
+			return c, fmt.Errorf("server: %s is %d: want 1 or more, or 0 for %d", f.name, *f.value, f.initial)
+		}
+		if *f.value == 0 {
+			*f.value = f.initial
+		}
+	}
+	if c.Tick == 0 {
+		c.Tick = 100 * time.Millisecond
+	}
+	if c.Tick < 10*time.Millisecond || c.Tick > 10*time.Second {
+		return c, fmt.Errorf("server: tick is %v: want 10ms – 10s", c.Tick)
+	}
+	if c.SnapshotEntries == 0 {
+		c.SnapshotEntries = 100_000
+	}
+	if c.SnapshotBytes == 0 {
+		c.SnapshotBytes = 64 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.OnHang == nil {
+		log := c.Logger
+		c.OnHang = func(reason string) {
+			log.Error("the process exits", "reason", reason)
+			os.Exit(70)
+		}
+	}
+	return c, nil
+}
+
+// startGrace is how long StartNode waits for a lone voter to lead.
+const startGrace = 5 * time.Second
 
 // StartNode opens the data directory, setting it up if it is new, and starts
-// the node. It returns when the node leads (a lone voter), or is running but
-// cannot lead yet: [Node.Ready] says why. A directory that cannot be used is an
-// error that names the file and what to do.
+// the node. It returns when the node leads, or after a few seconds, or when
+// ctx ends, if it is running but cannot lead yet: [Node.Ready] says why. A
+// directory that cannot be used is an error that names the file and says what
+// to do; these errors are those of [store.Open].
 func StartNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
-	return nil, errors.New("not built yet")
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg: cfg, log: cfg.Logger, start: time.Now(),
+		in:  inbox{signal: make(chan struct{}, 1), limit: cfg.MaxPending},
+		led: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
+	}
+	if n.met, err = newNodeMetrics(cfg.Registerer); err != nil {
+		return nil, err
+	}
+	s, err := openStore(cfg)
+	if err != nil {
+		n.met.unregister()
+		return nil, err
+	}
+	l, err := newLoop(n, s)
+	if err != nil {
+		n.met.unregister()
+		s.Close()
+		return nil, err
+	}
+	l.publish()
+	go l.run()
+	go n.watchLoop()
+	select {
+	case <-n.led:
+	case <-n.done:
+		return nil, n.err
+	case <-ctx.Done():
+	case <-time.After(startGrace):
+	}
+	return n, nil
+}
+
+// openStore opens the directory, and gives a new one its first state.
+func openStore(cfg NodeConfig) (*store.Store, error) {
+	s, err := store.Open(store.Options{Dir: cfg.Dir, Logger: cfg.Logger})
+	if err != nil || s.Meta().Member {
+		return s, err
+	}
+	if err := bootstrap(s); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("setting up %s: %w", cfg.Dir, err)
+	}
+	cfg.Logger.Info("new lock service", "dir", cfg.Dir, "node", fmt.Sprintf("%016x", s.Meta().NodeID))
+	return s, nil
+}
+
+// bootstrap draws what names a new service and writes its first snapshot.
+func bootstrap(s *store.Store) error {
+	var random [24]byte
+	rand.Read(random[:]) // never fails
+	c := core.Config{
+		Incarnation: binary.BigEndian.Uint64(random[16:])>>1 | 1,
+		Members:     []core.Member{{ID: s.Meta().NodeID}},
+	}
+	copy(c.Domain[:], random[:16])
+	first, err := replica.Bootstrap(core.New(c), []uint64{s.Meta().NodeID})
+	if err != nil {
+		return err
+	}
+	return s.Bootstrap(c.Incarnation, first)
+}
+
+// newLoop puts the machines together from what the store held.
+func newLoop(n *Node, s *store.Store) (*loop, error) {
+	found := s.Recovered()
+	m, err := replica.New(replica.Config{
+		Group: s.Meta().Group, ID: s.Meta().NodeID,
+		Snapshot: found.Snapshot, HardState: found.HardState, Entries: found.Entries,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if got := m.State().Incarnation(); got != s.Meta().Incarnation {
+		return nil, fmt.Errorf("%s: its snapshot is of incarnation %016x, the directory of %016x: restore it from a backup", n.cfg.Dir, got, s.Meta().Incarnation)
+	}
+	var st replica.Storage = s
+	if n.cfg.hooks.storage != nil {
+		st = n.cfg.hooks.storage(st)
+	}
+	n.hub.start(m.State().Revision())
+	return startLoop(n, s.Meta().NodeID, m, st), nil
 }
 
 // Status says what the node is doing, as of its loop's last turn.
@@ -48,10 +212,18 @@ func (n *Node) Ready() (bool, string) {
 }
 
 // Stop ends the node cleanly: new requests get [ErrStopped], the entry in
-// flight is finished, the store is flushed and closed. If ctx ends first the
-// node stops nevertheless as soon as its disk lets it. Stop may be called more
-// than once.
-func (n *Node) Stop(ctx context.Context) error { return nil }
+// flight is finished, the store is flushed and closed. If ctx ends first Stop
+// returns its error, and the node ends as soon as its disk lets it. Stop may
+// be called more than once; it returns what [Node.Err] does.
+func (n *Node) Stop(ctx context.Context) error {
+	n.stopOnce.Do(func() { close(n.stopping) })
+	select {
+	case <-n.done:
+		return n.err
+	case <-ctx.Done():
+		return fmt.Errorf("stopping the node: %w", context.Cause(ctx))
+	}
+}
 
 // Done is closed when the node has ended, by Stop or by a failure.
 func (n *Node) Done() <-chan struct{} { return n.done }
@@ -76,4 +248,55 @@ func (n *Node) OnDrain(fn func(done func())) {
 	n.drains.Lock()
 	defer n.drains.Unlock()
 	n.drains.fns = append(n.drains.fns, fn)
+}
+
+// drain asks every registered function, and tells the loop when all are done
+// with the drain of this number.
+func (n *Node) drain(number uint64) {
+	n.drains.Lock()
+	fns := append([]func(func()){}, n.drains.fns...)
+	n.drains.Unlock()
+	var left atomic.Int64
+	left.Store(int64(len(fns)) + 1)
+	done := func() {
+		if left.Add(-1) == 0 {
+			n.in.put(request{drained: number}, true)
+		}
+	}
+	for _, fn := range fns {
+		var once sync.Once
+		fn(func() { once.Do(done) })
+	}
+	done()
+}
+
+// hangChecks is how many looks without a turn of the loop mean that it hangs.
+const hangChecks = 10
+
+// watchLoop calls OnHang when the loop stops turning. It counts its own looks
+// rather than time, so that a process that was stopped or asleep as a whole is
+// not taken for one that hangs.
+func (n *Node) watchLoop() {
+	every := time.Second
+	if n.cfg.hooks.hangCheck > 0 {
+		every = n.cfg.hooks.hangCheck
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	seen, misses := n.beat.Load(), 0
+	for {
+		select {
+		case <-n.done:
+			return
+		case <-t.C:
+		}
+		if now := n.beat.Load(); now != seen {
+			seen, misses = now, 0
+			continue
+		}
+		if misses++; misses == hangChecks {
+			n.cfg.OnHang(fmt.Sprintf("the node's loop has not moved for %v", hangChecks*every))
+			return
+		}
+	}
 }

@@ -1,0 +1,233 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"holdfast/server/core"
+	"holdfast/server/replica"
+)
+
+// health is what the loop knows of its disk (D2, D3).
+type health struct {
+	slow   time.Duration // how long the oldest write takes, if too long; else 0
+	silent bool          // it took twice too long: until a probe is synced
+	probed bool          // the probe was handed over
+
+	spaceAsked    time.Duration
+	free, reserve uint64
+	low           bool // below the watermark
+
+	stopping bool
+}
+
+// refusesGrowth says why commands that make the state or the log grow are
+// refused; empty if they are not.
+func (h *health) refusesGrowth() string {
+	switch {
+	case h.silent:
+		return h.reason()
+	case h.low:
+		return h.reason() + "; releases and keepalives go on"
+	}
+	return ""
+}
+
+// reason says why the node is not healthy; empty if it is.
+func (h *health) reason() string {
+	switch {
+	case h.stopping:
+		return "stopping"
+	case h.slow > 0:
+		return fmt.Sprintf("disk: a write has not returned for %v", h.slow.Round(10*time.Millisecond))
+	case h.silent:
+		return "disk: a write took too long, and a probe write has not returned"
+	case h.low:
+		return fmt.Sprintf("disk: %d MiB are free in the data directory's file system: free space until there are %d MiB", h.free>>20, h.reserve>>20)
+	}
+	return ""
+}
+
+// push hands a job to the disk.
+func (l *loop) push(j diskJob) {
+	j.since = l.n.now()
+	l.outstanding = append(l.outstanding, j.since)
+	l.disk.push(j)
+}
+
+// flushDisk hands over the batches of this turn: normally one.
+func (l *loop) flushDisk() {
+	for i := range l.batches {
+		if l.failed == nil {
+			l.push(diskJob{append: &l.batches[i]})
+		}
+	}
+	l.batches = nil
+}
+
+// collectDisk looks at what the disk has done.
+func (l *loop) collectDisk() {
+	for _, r := range l.disk.results() {
+		l.outstanding = l.outstanding[1:]
+		if r.space {
+			l.space(r)
+			continue
+		}
+		if r.err != nil {
+			l.fail(fmt.Errorf("%w: %w", ErrPoisoned, r.err))
+		}
+		if l.failed != nil {
+			continue
+		}
+		switch {
+		case r.append != nil:
+			l.n.met.writes.Observe(r.took.Seconds())
+			l.check(l.m.StorageDone(*r.append, l))
+			if r.append.Snapshot != nil {
+				l.n.hub.start(l.m.State().Revision())
+			}
+		case r.snapshot != nil:
+			l.snapshot.busy = false
+			l.n.met.snapshots.Inc()
+			l.check(l.m.SnapshotSaved(r.snapshot))
+		case r.probe:
+			l.health.silent, l.health.probed = false, false
+			l.log.Info("the disk works again")
+		}
+	}
+}
+
+func (l *loop) check(err error) {
+	if err != nil {
+		l.fail(err)
+	}
+}
+
+// space looks at the watermark.
+func (l *loop) space(r diskResult) {
+	if r.err != nil {
+		l.log.Warn("the free space is unknown", "error", r.err)
+		return
+	}
+	h := &l.health
+	h.free, h.reserve = r.free, r.reserve
+	if low := r.free < r.reserve; low != h.low {
+		h.low = low
+		if low {
+			l.log.Warn("too little space: new sessions, locks and values are refused", "free", r.free, "want", r.reserve)
+		} else {
+			l.log.Info("enough space again", "free", r.free)
+		}
+	}
+	l.n.met.free.Set(float64(r.free))
+}
+
+// checkDisk looks at how long the oldest write takes (D2). A lone voter has
+// nobody to hand over to: it says that it is not ready, and beyond twice the
+// limit takes no new work until a probe write was synced.
+func (l *loop) checkDisk() {
+	h := &l.health
+	h.slow = 0
+	if len(l.outstanding) == 0 {
+		if h.silent && !h.probed {
+			h.probed = true
+			l.push(diskJob{probe: true})
+		}
+		return
+	}
+	age := l.n.now() - l.outstanding[0]
+	if age < core.MinTTL/4 {
+		return // below every limit
+	}
+	if limit := l.diskLimit(); age > limit {
+		h.slow = age
+		if age > 2*limit && !h.silent {
+			h.silent = true
+			l.log.Warn("a write hangs: new work is refused until the disk works", "for", age)
+		}
+	}
+}
+
+// diskLimit is min(election timeout, smallest T/4). While a snapshot is
+// written, which is large, it is ten times that.
+func (l *loop) diskLimit() time.Duration {
+	limit := electionTicks * l.n.cfg.Tick
+	l.m.State().EachSessionTiming(func(t core.SessionTiming) bool {
+		limit = min(limit, t.TTL/4)
+		return true
+	})
+	if l.snapshot.busy {
+		limit *= 10
+	}
+	return limit
+}
+
+// snapshotting is a snapshot under way: encoded by a goroutine of its own,
+// then written by the disk's.
+type snapshotting struct {
+	busy    bool
+	encoded chan encodedSnapshot
+}
+
+type encodedSnapshot struct {
+	snap *raftpb.Snapshot
+	err  error
+}
+
+// takeSnapshot starts one when enough was logged, and hands an encoded one to
+// the disk.
+func (l *loop) takeSnapshot() {
+	s := &l.snapshot
+	select {
+	case e := <-s.encoded:
+		if e.err != nil {
+			l.fail(&replica.HaltError{Err: fmt.Errorf("encoding a snapshot: %w", e.err)})
+		} else if l.failed == nil && !l.health.stopping {
+			l.push(diskJob{snapshot: e.snap})
+		}
+	default:
+	}
+	entries, bytes := l.m.Logged()
+	if s.busy || l.failed != nil || l.health.stopping || (entries < l.n.cfg.SnapshotEntries && bytes < l.n.cfg.SnapshotBytes) {
+		return
+	}
+	s.busy, s.encoded = true, make(chan encodedSnapshot, 1)
+	view, out := l.m.View(), s.encoded
+	l.workers.Go(func() {
+		snap, err := view.Encode()
+		out <- encodedSnapshot{snap, err}
+		l.n.in.wake()
+	})
+}
+
+// publish shows the node's present status to other goroutines.
+func (l *loop) publish() {
+	role, st := l.m.Role(), l.m.State()
+	s := Status{
+		NodeID: l.id, LeaderID: role.Leader, Term: role.Term, Role: "follower",
+		Applied: st.Index(), Domain: st.Domain(), Incarnation: st.Incarnation(),
+		Epoch: st.Epoch(), LastNumber: st.LastNumber(), Revision: st.Revision(), Clock: st.Clock(),
+		Sessions: st.SessionCount(), Locks: st.LockCount(), Reason: l.health.reason(),
+	}
+	switch {
+	case l.leading:
+		s.Role = "leader"
+	case role.Leader == 0:
+		s.Role = "candidate"
+	}
+	switch {
+	case l.failed != nil:
+		s.Reason = l.failed.Error()
+	case s.Reason == "" && !l.leading && role.Elected:
+		s.Reason = "starting: the log is being applied"
+	case s.Reason == "" && role.Leader == 0:
+		s.Reason = "no leader is elected"
+	}
+	s.Ready = s.Reason == ""
+	if old := l.n.status.Load(); old == nil || *old != s {
+		l.n.status.Store(&s)
+		l.n.met.show(s)
+	}
+}

@@ -1,0 +1,460 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"holdfast/server/core"
+	"holdfast/server/lease"
+	"holdfast/server/replica"
+)
+
+// What one entry holds at most. The rest waits for the next one; a lone
+// command never waits for company.
+const (
+	maxEntryCommands = 4096
+	maxEntryBytes    = 1 << 20
+	// maxEntryEnds bounds the grants and waits that the ends of sessions in
+	// one entry may remove, as core bounds them for one session (D8).
+	maxEntryEnds = core.MaxPerSession
+	// After a batch of this many commands the loop lets others run for a
+	// moment before it looks for more: they are about to send the next.
+	largeBatch  = 8
+	batchYields = 3
+	// electionTicks is raft's election timeout, and that of a read index (C4).
+	electionTicks = 10
+	// spaceEvery is how often the free space is looked at.
+	spaceEvery = 5 * time.Second
+	// maxPasses bounds a turn.
+	maxPasses = 4
+)
+
+// proposal is a command on its way into the log, and who wants its result.
+type proposal struct {
+	cmd  core.Command
+	sink func(Answer) // nil: the lease machine's own
+}
+
+// flight is the one entry that was proposed and is not yet applied.
+type flight struct {
+	handle replica.Handle
+	items  []proposal
+}
+
+// waiterKey names a waiting acquire.
+type waiterKey struct {
+	session core.SessionID
+	request core.Request
+}
+
+// round is one confirmation of leadership under way.
+type round struct {
+	handle replica.Handle
+	upTo   time.Duration // it covers what arrived at or before this
+	asked  time.Duration
+	views  []*viewing
+}
+
+// keepalive is one that waits for the lease machine's answer.
+type keepalive struct {
+	session core.SessionID
+	sink    func(Pulse)
+}
+
+// loop is the node's one goroutine: it gathers what arrived, turns the
+// machines, hands the disk one batch, and answers. It alone touches its fields.
+type loop struct {
+	n     *Node
+	log   *slog.Logger
+	id    uint64
+	m     *replica.Machine
+	lease *lease.Machine
+	disk  *disk
+
+	leading bool
+	handles replica.Handle // the last one used
+
+	first    []proposal // of the lease machine: before all others
+	urgent   []proposal
+	ordinary []proposal
+	opening  int // opens that are queued or in flight
+	flight   *flight
+	lastSize int // commands in the last entry
+	waiters  map[waiterKey]func(Answer)
+
+	pulses    map[lease.Handle]keepalive
+	nextPulse lease.Handle
+	round     *round
+	confirm   bool // the lease machine wants a confirmation
+	fresh     []*viewing
+	wakeAt    time.Duration
+	heardAt   time.Duration // when a leader was last known
+	drain     uint64        // number of the latest drain
+	moved     bool          // something happened that the lease machine must look at
+
+	batches     []replica.Append // of this turn, for the disk
+	outstanding []time.Duration  // when each unfinished disk job was handed over
+	health      health
+	snapshot    snapshotting
+
+	inUrgent, inOrdinary []request // memory for the inbox
+	failed               error     // why the node ends; nil until then
+	workers              sync.WaitGroup
+}
+
+func startLoop(n *Node, id uint64, m *replica.Machine, st replica.Storage) *loop {
+	l := &loop{
+		n: n, log: n.log, id: id, m: m,
+		lease:   lease.New(lease.Config{Tick: n.cfg.Tick}),
+		waiters: map[waiterKey]func(Answer){},
+		pulses:  map[lease.Handle]keepalive{},
+		heardAt: n.now(),
+	}
+	l.disk = startDisk(st, n.now, n.in.wake)
+	return l
+}
+
+// run turns the loop until the node is stopped or fails.
+func (l *loop) run() {
+	ticker := time.NewTicker(l.n.cfg.Tick)
+	defer ticker.Stop()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	if l.m.Alone() {
+		l.m.Campaign() // nobody else could be leading
+	}
+	stopping := l.n.stopping
+	stop := false
+	for {
+		l.turn()
+		if l.failed != nil || (stop && l.flight == nil && len(l.outstanding) == 0) {
+			break
+		}
+		timer.Reset(l.untilWake())
+		select {
+		case <-l.n.in.signal:
+		case <-ticker.C:
+			l.tick()
+		case <-timer.C:
+		case <-stopping:
+			stop, stopping = true, nil
+			l.n.in.close(ErrStopped)
+			l.health.stopping = true
+			l.refuseQueued(ErrStopped)
+		}
+	}
+	l.end()
+}
+
+func (l *loop) untilWake() time.Duration {
+	if l.wakeAt == 0 {
+		return time.Hour
+	}
+	return max(0, l.wakeAt-l.n.now())
+}
+
+// tick lets raft's time pass, and looks at what must be looked at regularly.
+func (l *loop) tick() {
+	if !l.health.silent {
+		l.m.Tick()
+	}
+	now := l.n.now()
+	if now-l.health.spaceAsked >= spaceEvery {
+		l.health.spaceAsked = now
+		l.push(diskJob{space: true})
+	}
+}
+
+// turn does all that can be done now. It never waits.
+func (l *loop) turn() {
+	l.n.beat.Add(1)
+	l.collectDisk()
+	l.advance()
+	if l.lastSize >= largeBatch && l.flight == nil {
+		l.lastSize = 0
+		for range batchYields {
+			runtime.Gosched()
+		}
+	}
+	l.takeInbox()
+	l.checkDisk()
+	// Alone, a node confirms its leadership at once, and the lease machine
+	// has answers then.
+	for range maxPasses {
+		now := l.n.now()
+		l.moved = false
+		l.turnLease(now)
+		l.startRound(now)
+		l.propose(now)
+		l.advance()
+		if !l.moved || l.failed != nil {
+			break
+		}
+	}
+	l.flushDisk()
+	l.takeSnapshot()
+	l.publish()
+}
+
+// takeInbox looks at everything that arrived.
+func (l *loop) takeInbox() {
+	urgent, ordinary, refused := l.n.in.take(l.inUrgent, l.inOrdinary)
+	for i := range urgent {
+		l.accept(&urgent[i], true)
+	}
+	for i := range ordinary {
+		l.accept(&ordinary[i], false)
+	}
+	for i := range refused {
+		l.n.met.refused.Inc()
+		refused[i].req.answer(refused[i].err)
+	}
+	clear(urgent) // let go of what the sinks hold
+	clear(ordinary)
+	l.inUrgent, l.inOrdinary = urgent, ordinary
+}
+
+// accept sorts one request to where it waits.
+func (l *loop) accept(r *request, isUrgent bool) {
+	switch {
+	case r.drained != 0:
+		if r.drained == l.drain {
+			l.lease.Drained(l.n.now())
+		}
+	case l.health.stopping:
+		r.answer(ErrStopped)
+	case r.pulse != nil:
+		l.nextPulse++
+		l.pulses[l.nextPulse] = keepalive{r.session, r.pulse}
+		l.lease.Keepalive(l.nextPulse, r.session, r.arrived)
+	case r.view != nil && r.view.stale:
+		r.view.run(l.reading(true))
+	case !l.leading:
+		r.answer(l.notLeader())
+	case r.view != nil:
+		l.fresh = append(l.fresh, r.view)
+	default:
+		l.acceptCommand(r, isUrgent)
+	}
+}
+
+func (l *loop) acceptCommand(r *request, isUrgent bool) {
+	if err := l.refuse(r.cmd, isUrgent); err != nil {
+		l.n.met.refused.Inc()
+		r.answer(err)
+		return
+	}
+	p := proposal{r.cmd, r.sink}
+	if _, ok := r.cmd.(core.Open); ok {
+		l.opening++
+	}
+	if isUrgent {
+		l.urgent = append(l.urgent, p)
+	} else {
+		l.ordinary = append(l.ordinary, p)
+	}
+}
+
+// refuse says why a command is not taken now.
+func (l *loop) refuse(cmd core.Command, isUrgent bool) error {
+	if cmd == nil || size(cmd) > maxEntryBytes {
+		return fmt.Errorf("%w: a command must not be larger than %d bytes", ErrOverloaded, maxEntryBytes)
+	}
+	if isUrgent {
+		return nil
+	}
+	if waiting := len(l.ordinary) + len(l.urgent); waiting >= l.n.cfg.MaxPending {
+		return fmt.Errorf("%w: %d requests wait: try again later", ErrOverloaded, waiting)
+	}
+	if reason := l.health.refusesGrowth(); reason != "" {
+		return fmt.Errorf("%w: %s", ErrOverloaded, reason)
+	}
+	open, ok := cmd.(core.Open)
+	if !ok || l.m.State().SessionCount()+l.opening < l.n.cfg.MaxSessions {
+		return nil
+	}
+	if _, known := l.m.State().SessionBySecret(open.SecretHash); known {
+		return nil // it is answered with the session that is there (B12)
+	}
+	return fmt.Errorf("%w: %d sessions are open, and no more are allowed (--max-sessions)", ErrOverloaded, l.m.State().SessionCount())
+}
+
+// size is about how many bytes a command takes in the log.
+func size(cmd core.Command) int {
+	const fixed = 160
+	switch c := cmd.(type) {
+	case core.Open:
+		return fixed + len(c.Label) + len(c.Host)
+	case core.Acquire:
+		return fixed + len(c.Lock) + len(c.Value)
+	case core.Put:
+		return fixed + len(c.Lock) + len(c.Value)
+	case core.Delete:
+		return fixed + len(c.Lock)
+	case core.Revoke:
+		return fixed + len(c.Lock) + len(c.By)
+	case core.Suspect:
+		return fixed + 10*len(c.Sessions)
+	case core.Clear:
+		return fixed + 10*len(c.Sessions)
+	}
+	return fixed
+}
+
+// turnLease lets the lease machine look at the time.
+func (l *loop) turnLease(now time.Duration) {
+	eff := l.lease.Turn(now)
+	for _, c := range eff.Propose {
+		l.first = append(l.first, proposal{cmd: c})
+	}
+	l.confirm = l.confirm || eff.Confirm
+	l.wakeAt = eff.Wake
+	for _, a := range eff.Answers {
+		l.answerPulse(a)
+	}
+	if eff.Drain {
+		l.drain++
+		l.n.drain(l.drain)
+	}
+}
+
+// startRound asks for a confirmation of leadership if somebody waits for one,
+// and none is under way or the last one got lost (C4).
+func (l *loop) startRound(now time.Duration) {
+	if !l.leading || (!l.confirm && len(l.fresh) == 0 && l.round == nil) {
+		return
+	}
+	next := &round{upTo: now, asked: now}
+	if r := l.round; r != nil {
+		if now-r.asked < electionTicks*l.n.cfg.Tick {
+			return
+		}
+		next.views = r.views
+	}
+	l.handles++
+	next.handle = l.handles
+	next.views = append(next.views, l.fresh...)
+	l.fresh, l.confirm, l.round = nil, false, next
+	l.m.ReadIndex(next.handle)
+}
+
+// propose puts what waits into one entry, if none is in flight.
+func (l *loop) propose(now time.Duration) {
+	if l.flight != nil || !l.leading || l.health.stopping || len(l.first)+len(l.urgent)+len(l.ordinary) == 0 {
+		return
+	}
+	items := l.gather()
+	cmds := make([]core.Command, len(items))
+	for i, p := range items {
+		cmds[i] = p.cmd
+	}
+	l.handles++
+	l.lastSize = len(items)
+	err := l.m.Propose(l.handles, core.Header{Clock: l.lease.Clock(now)}, cmds)
+	if err == nil {
+		l.flight = &flight{l.handles, items}
+		l.tellLease(items)
+		l.n.met.entries.Inc()
+		l.n.met.commands.Add(float64(len(items)))
+		return
+	}
+	l.dropped(items, err)
+}
+
+// tellLease names the commands in an entry that are not the lease machine's.
+func (l *loop) tellLease(items []proposal) {
+	var theirs []core.Command
+	for _, p := range items {
+		if _, ok := p.cmd.(core.Revoke); ok && p.sink != nil {
+			theirs = append(theirs, p.cmd)
+		}
+	}
+	if len(theirs) > 0 {
+		l.lease.Proposed(theirs)
+	}
+}
+
+// dropped answers commands of which nothing was appended (C4).
+func (l *loop) dropped(items []proposal, err error) {
+	switch {
+	case errors.Is(err, replica.ErrDropped):
+		err = fmt.Errorf("%w: the log takes no more at the moment: try again", ErrOverloaded)
+	case errors.Is(err, replica.ErrNotLeader):
+		err = l.notLeader()
+	default:
+		l.fail(err)
+	}
+	var own []core.Command
+	for _, p := range items {
+		l.settled(p)
+		if p.sink == nil {
+			own = append(own, p.cmd)
+		} else {
+			p.sink(Answer{Err: err})
+		}
+	}
+	if len(own) > 0 {
+		l.lease.Dropped(own)
+	}
+}
+
+// settled keeps the count of opens under way.
+func (l *loop) settled(p proposal) {
+	if _, ok := p.cmd.(core.Open); ok && p.sink != nil {
+		l.opening--
+	}
+}
+
+// gather takes the next entry's commands: the lease machine's, then what frees
+// or keeps alive, then new work, each in order of arrival.
+func (l *loop) gather() []proposal {
+	b := batch{state: l.m.State()}
+	l.first = b.take(l.first)
+	l.urgent = b.take(l.urgent)
+	l.ordinary = b.take(l.ordinary)
+	return b.items
+}
+
+// batch is an entry being filled.
+type batch struct {
+	state *core.State
+	items []proposal
+	bytes int
+	ends  int
+	full  bool
+}
+
+// take moves commands from the head of a queue until the entry is full, and
+// returns the rest.
+func (b *batch) take(queue []proposal) []proposal {
+	for i, p := range queue {
+		bytes, ends := size(p.cmd), b.endsOf(p.cmd)
+		fits := len(b.items) == 0 || (len(b.items) < maxEntryCommands && b.bytes+bytes <= maxEntryBytes && b.ends+ends <= maxEntryEnds)
+		if b.full || !fits {
+			b.full = true
+			return queue[i:]
+		}
+		b.items = append(b.items, p)
+		b.bytes, b.ends = b.bytes+bytes, b.ends+ends
+	}
+	return nil
+}
+
+// endsOf is how many grants and waits a command that ends a session removes.
+func (b *batch) endsOf(cmd core.Command) int {
+	var id core.SessionID
+	switch c := cmd.(type) {
+	case core.End:
+		id = c.ID
+	case core.Expire:
+		id = c.ID
+	default:
+		return 0
+	}
+	s, _ := b.state.Session(id)
+	return len(s.Grants) + len(s.Waits)
+}
