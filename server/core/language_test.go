@@ -222,9 +222,16 @@ func (a *arguments) optionalRequest() (SessionID, Request) {
 	return SessionID(parseNumber(session)), r.request()
 }
 
+// tester is what *testing.T and *rapid.T have in common.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // mustApply applies commands as one entry at the next index, through the
 // entry's encoding, and checks the state.
-func mustApply(t testing.TB, s *State, clock Clock, cmds ...Command) Applied {
+func mustApply(t tester, s *State, clock Clock, cmds ...Command) Applied {
 	t.Helper()
 	data, err := EncodeEntry(Header{Clock: clock}, cmds)
 	if err != nil {
@@ -276,7 +283,7 @@ func testState() *State {
 }
 
 // reload returns the state that its own encoding gives.
-func reload(t testing.TB, s *State) *State {
+func reload(t tester, s *State) *State {
 	t.Helper()
 	var b bytes.Buffer
 	if err := s.Encode(&b); err != nil {
