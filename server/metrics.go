@@ -18,7 +18,6 @@ type metrics struct {
 	seconds   *prometheus.HistogramVec
 	events    *prometheus.CounterVec
 	audits    *prometheus.CounterVec
-	expired   prometheus.Counter
 	denied    prometheus.Counter
 	refusals  prometheus.Counter
 	ahead     prometheus.Counter
@@ -55,7 +54,6 @@ func newMetrics() *metrics {
 			Namespace: "holdfast", Name: "operator_calls_total",
 			Help: "Operator calls, by call and outcome; each has an audit record in the log.",
 		}, []string{"call", "outcome"}),
-		expired:   counter("sessions_expired_total", "Sessions that ran out because their client fell silent, since this process started."),
 		denied:    counter("secret_refusals_total", "Calls with a wrong secret for a session."),
 		refusals:  counter("gate_refusals_total", "Refused tokens that gates reported."),
 		ahead:     counter("gate_refusals_ahead_total", "Reports of a token above every number ever minted here: the domain was forked."),
@@ -67,30 +65,41 @@ func newMetrics() *metrics {
 }
 
 // register puts all metrics into r, with those that are read from the node.
-func (m *metrics) register(r prometheus.Registerer, node *Node, v *voices) error {
+// unregister takes them out again.
+func (m *metrics) register(r prometheus.Registerer, node *Node, v *voices) (unregister func(), err error) {
 	of := func(name, help string, read func(Status) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "holdfast", Name: name, Help: help},
 			func() float64 { return read(node.Status()) })
 	}
+	is := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
 	all := []prometheus.Collector{
-		m.calls, m.seconds, m.events, m.audits, m.expired, m.denied, m.refusals, m.ahead, m.takeovers,
+		m.calls, m.seconds, m.events, m.audits, m.denied, m.refusals, m.ahead, m.takeovers,
 		m.waiting, m.watchers, m.streams,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "holdfast", Name: "sessions_attached", Help: "Sessions for which a stream to this node speaks."},
 			func() float64 { return float64(v.count()) }),
 		of("revision", "The revision that this node has applied.", func(s Status) float64 { return float64(s.Revision) }),
-		of("ready", "1 if this node can serve.", func(s Status) float64 {
-			if s.Ready {
-				return 1
-			}
-			return 0
-		}),
+		of("ready", "1 if this node can serve.", func(s Status) float64 { return is(s.Ready) }),
+		of("has_leader", "1 if this node knows who leads.", func(s Status) float64 { return is(s.LeaderID != 0) }),
+	}
+	var in []prometheus.Collector
+	unregister = func() {
+		for _, c := range in {
+			r.Unregister(c)
+		}
 	}
 	for _, c := range all {
 		if err := r.Register(c); err != nil {
-			return err
+			unregister()
+			return nil, err
 		}
+		in = append(in, c)
 	}
-	return nil
+	return unregister, nil
 }
 
 // call counts one call that ended. A duration of 0 is not observed: streams
@@ -124,7 +133,4 @@ func (m *metrics) count(ctx context.Context, node *Node) {
 
 func (m *metrics) event(e *core.Event) {
 	m.events.WithLabelValues(eventKinds[e.Kind], causes[e.Cause]).Inc()
-	if e.Kind == core.EventEnded && e.Cause == core.CauseExpired {
-		m.expired.Inc()
-	}
 }

@@ -59,6 +59,7 @@ type Server struct {
 	undecoded  atomic.Int64
 	quit       context.CancelFunc // ends what waits for long
 	background context.CancelFunc
+	unregister func()        // takes the metrics out of the registry
 	ended      chan struct{} // closed when everything has stopped
 	err        error         // set before ended is closed
 	stop       chan context.Context
@@ -122,11 +123,13 @@ func (s *Server) serve(handler *atomic.Pointer[http.Handler]) error {
 		node: s.node, log: s.cfg.Logger, version: s.cfg.Version, metrics: newMetrics(),
 		voices: newVoices(), streams: &streams{}, stopping: stopping,
 	}
-	if err := s.service.metrics.register(s.cfg.Registry, s.node, s.service.voices); err != nil {
+	unregister, err := s.service.metrics.register(s.cfg.Registry, s.node, s.service.voices)
+	if err != nil {
 		quit()
 		end()
 		return fmt.Errorf("metrics: %w: give each server a registry of its own", err)
 	}
+	s.unregister = unregister
 	go s.service.metrics.count(background, s.node)
 	s.node.OnDrain(s.drain)
 	routes := s.routes()
@@ -159,6 +162,7 @@ func (s *Server) run(served <-chan error) {
 	if err := s.node.Stop(ctx); err != nil && why == nil {
 		why = fmt.Errorf("the node did not stop cleanly: %w", err)
 	}
+	s.unregister()
 	s.background()
 	s.err = why
 	close(s.ended)
