@@ -18,18 +18,6 @@ import (
 	"holdfast/fence"
 )
 
-// owner is what the lockers of one client share, so that the runtime can tell
-// when the last of them is gone.
-type owner struct {
-	c *client
-}
-
-func newOwner(c *client) *owner {
-	o := &owner{c: c}
-	runtime.AddCleanup(o, func(c *client) { c.drop() }, c)
-	return o
-}
-
 // client opens sessions on a driver, one at a time, and hands requests to the
 // newest. It refers to no locker and no grant.
 type client struct {
@@ -44,7 +32,6 @@ type client struct {
 		opening    *opening
 		sessions   map[*session]struct{} // not finished
 		closed     bool
-		dropped    bool // no locker leads here any more
 	}
 	closing   sync.Once
 	closeDone chan struct{}
@@ -93,7 +80,7 @@ func (c *client) grant(ctx context.Context, op, name string, try bool, opts []Ac
 		return nil, err
 	}
 	g := &Grant{h: h, ctx: leaseContext{Context: h.ctx, h: h}}
-	runtime.AddCleanup(g, func(h *handle) { h.drop() }, h)
+	runtime.AddCleanup(g, func(h *handle) { h.dropped.Store(true) }, h)
 	return g, nil
 }
 
@@ -111,7 +98,7 @@ func (c *client) hold(ctx context.Context, op, name string, try bool, opts []Hol
 		return nil, err
 	}
 	g := &Hold{h: h, ctx: leaseContext{Context: h.ctx, h: h}}
-	runtime.AddCleanup(g, func(h *handle) { h.drop() }, h)
+	runtime.AddCleanup(g, func(h *handle) { h.dropped.Store(true) }, h)
 	return g, nil
 }
 
@@ -301,21 +288,6 @@ func (c *client) forget(s *session) {
 		c.mu.current = nil
 	}
 	delete(c.mu.sessions, s)
-	c.closeIfDropped()
-}
-
-// drop is called when no locker leads to c any more. Grants may.
-func (c *client) drop() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.dropped = true
-	c.closeIfDropped()
-}
-
-func (c *client) closeIfDropped() {
-	if c.mu.dropped && !c.mu.closed && c.mu.opening == nil && len(c.mu.sessions) == 0 {
-		go c.close(context.Background())
-	}
 }
 
 // close ends everything; see [FencedLocker.Close].

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"holdfast/driver"
@@ -23,6 +24,11 @@ type handle struct {
 	ctx       context.Context // ends with the grant
 	cancel    context.CancelCauseFunc
 	confirmed chan struct{} // closed when the release is confirmed
+
+	// dropped is set when neither a Grant nor its context leads here any
+	// more. The session's next tick sees it: the runtime's own goroutine
+	// must not touch timers of a testing/synctest bubble.
+	dropped atomic.Bool
 
 	// Guarded by s.mu:
 	asked    bool // Release was called
@@ -174,20 +180,17 @@ func (h *handle) lastRelease() error {
 	return h.released
 }
 
-// drop is called when neither a Grant nor its context leads here any more.
+// drop gives up a grant to which nothing leads any more. s.mu is held.
 func (h *handle) drop() {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
 	switch {
 	case h.asked || h.done:
-		return
-	case h.loss == nil:
+	case h.loss != nil:
+		h.asked = true
+		h.s.perform(h.s.mu.m.Release(h.s.now(), h.id, true), outcome{})
+	default:
 		h.s.c.o.Logger.Warn("grant dropped without a release", "lock", h.lock, "grant", h.id)
 		h.s.perform(h.s.mu.m.Fail(h.s.now(), h.id, watchdog.Dropped), outcome{})
-		return
 	}
-	h.asked = true
-	h.s.perform(h.s.mu.m.Release(h.s.now(), h.id, true), outcome{})
 }
 
 // prepare makes a granted handle ready to hand out: its gates are armed and

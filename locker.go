@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"context"
-	"runtime"
 
 	"holdfast/driver"
 )
@@ -14,13 +13,13 @@ import (
 // asked for; a new one is opened after a loss. There is no re-entrance: a
 // second Acquire of a name that this locker holds waits like any other.
 type FencedLocker struct {
-	o *owner
+	c *client
 }
 
 // An EfficiencyLocker hands out locks without tokens: good where a double run
 // costs work, and not truth. It is safe for use by several goroutines.
 type EfficiencyLocker struct {
-	o *owner
+	c *client
 }
 
 // NewFencedLocker returns a locker on an engine with fencing tokens, and takes
@@ -32,7 +31,7 @@ func NewFencedLocker(d driver.Fenced, o *Options) (*FencedLocker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &FencedLocker{o: newOwner(c)}, nil
+	return &FencedLocker{c: c}, nil
 }
 
 // NewEfficiencyLocker is [NewFencedLocker] for the other species; any engine
@@ -42,13 +41,13 @@ func NewEfficiencyLocker(d driver.Driver, o *Options) (*EfficiencyLocker, error)
 	if err != nil {
 		return nil, err
 	}
-	return &EfficiencyLocker{o: newOwner(c)}, nil
+	return &EfficiencyLocker{c: c}, nil
 }
 
 // Efficiency returns the same locks without tokens, for code that should not
 // depend on fencing. Both lockers share one session; closing one closes both.
 func (l *FencedLocker) Efficiency() *EfficiencyLocker {
-	return &EfficiencyLocker{o: l.o}
+	return &EfficiencyLocker{c: l.c}
 }
 
 // Acquire waits in the lock's queue until the lock is granted, arms the gates
@@ -63,15 +62,13 @@ func (l *FencedLocker) Efficiency() *EfficiencyLocker {
 // [ErrSessionLost] (the session ended while waiting), [ErrSuperseded] and
 // [*ArmError], [ErrLockerClosed], [ErrInvalid], or the cause of ctx.
 func (l *FencedLocker) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Grant, error) {
-	defer runtime.KeepAlive(l.o)
-	return l.o.c.grant(ctx, "acquire", name, false, opts)
+	return l.c.grant(ctx, "acquire", name, false, opts)
 }
 
 // TryAcquire is Acquire without the wait: if the lock is not free, it returns
 // [ErrBusy], or [ErrHeldByYou] if this locker itself holds it.
 func (l *FencedLocker) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Grant, error) {
-	defer runtime.KeepAlive(l.o)
-	return l.o.c.grant(ctx, "try", name, true, opts)
+	return l.c.grant(ctx, "try", name, true, opts)
 }
 
 // Run acquires the lock, calls fn, and releases the lock after fn returned,
@@ -94,23 +91,20 @@ func (l *FencedLocker) Run(ctx context.Context, name string, fn func(ctx context
 // closed. It ignores a cancelled ctx, is bounded like [Grant.Release], and is
 // idempotent.
 func (l *FencedLocker) Close(ctx context.Context) error {
-	defer runtime.KeepAlive(l.o)
-	return l.o.c.close(ctx)
+	return l.c.close(ctx)
 }
 
 // Stats returns what this locker has counted so far.
-func (l *FencedLocker) Stats() Stats { return l.o.c.stats() }
+func (l *FencedLocker) Stats() Stats { return l.c.stats() }
 
 // Acquire waits until the lock is granted; see [FencedLocker.Acquire].
 func (l *EfficiencyLocker) Acquire(ctx context.Context, name string, opts ...HoldOption) (*Hold, error) {
-	defer runtime.KeepAlive(l.o)
-	return l.o.c.hold(ctx, "acquire", name, false, opts)
+	return l.c.hold(ctx, "acquire", name, false, opts)
 }
 
 // TryAcquire is Acquire without the wait; see [FencedLocker.TryAcquire].
 func (l *EfficiencyLocker) TryAcquire(ctx context.Context, name string, opts ...HoldOption) (*Hold, error) {
-	defer runtime.KeepAlive(l.o)
-	return l.o.c.hold(ctx, "try", name, true, opts)
+	return l.c.hold(ctx, "try", name, true, opts)
 }
 
 // Run acquires the lock, calls fn and releases the lock after fn returned; see
@@ -125,12 +119,11 @@ func (l *EfficiencyLocker) Run(ctx context.Context, name string, fn func(ctx con
 
 // Close ends the session and closes the driver; see [FencedLocker.Close].
 func (l *EfficiencyLocker) Close(ctx context.Context) error {
-	defer runtime.KeepAlive(l.o)
-	return l.o.c.close(ctx)
+	return l.c.close(ctx)
 }
 
 // Stats returns what this locker has counted so far.
-func (l *EfficiencyLocker) Stats() Stats { return l.o.c.stats() }
+func (l *EfficiencyLocker) Stats() Stats { return l.c.stats() }
 
 // Stats counts what a locker did since it was made.
 type Stats struct {

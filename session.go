@@ -84,8 +84,19 @@ func (s *session) input(in func(*watchdog.Machine, watchdog.Moment) []watchdog.A
 	s.perform(in(s.mu.m, s.now()), outcome{})
 }
 
-func (s *session) tick()  { s.input((*watchdog.Machine).Tick) }
 func (s *session) close() { s.input((*watchdog.Machine).Close) }
+
+// tick is called by the timer.
+func (s *session) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.mu.handles {
+		if h.dropped.Swap(false) {
+			h.drop()
+		}
+	}
+	s.perform(s.mu.m.Tick(s.now()), outcome{})
+}
 
 // recheck asks the clock whether the lease has run out (C22, C36: no timer and
 // no answer is needed to know).

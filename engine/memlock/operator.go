@@ -61,6 +61,19 @@ func (s *Service) Sessions() int {
 	return s.mu.state.SessionCount()
 }
 
+// SessionsOf lists the IDs of the sessions with a label.
+func (s *Service) SessionsOf(label string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for _, v := range s.mu.state.Sessions(0, s.mu.state.SessionCount()) {
+		if v.Label == label {
+			ids = append(ids, sessionID(v.ID))
+		}
+	}
+	return ids
+}
+
 // Revoke takes a grant back, as an operator does (B11): politely, so that the
 // holder is told with its next keepalive and has one TTL to stop in, or at
 // once. It returns the revocation token, which can arm a gate.
