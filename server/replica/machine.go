@@ -110,6 +110,11 @@ func New(cfg Config) (m *Machine, err error) {
 	if err := m.restore(cfg.Snapshot); err != nil {
 		return nil, err
 	}
+	for i, e := range cfg.Entries {
+		if want := m.snapIndex + 1 + uint64(i); e.GetIndex() != want {
+			return nil, &HaltError{Index: want, Err: fmt.Errorf("the log has entry %d in its place", e.GetIndex())}
+		}
+	}
 	if err := m.log.Append(cfg.Entries); err != nil {
 		return nil, err
 	}
