@@ -42,8 +42,15 @@ func (l *link) frame(st *stream, f *holdfastv1.ServerFrame) {
 		p.queued = true
 		return
 	}
+	if p.beat != nil && f.GetError() == nil {
+		l.beat(st, f.GetId(), p, f.GetKeepAlives())
+		return
+	}
 	delete(st.sent, f.GetId())
 	st.paid(p)
+	if p.call != nil && p.call.settled && p.call.kind != callOpen {
+		return // nobody waits for it any more
+	}
 	if e := wire.FromErrorInfo(f.GetError()); e != nil {
 		if elsewhere(e) {
 			l.refused(st, e)
@@ -55,11 +62,9 @@ func (l *link) frame(st *stream, f *holdfastv1.ServerFrame) {
 	}
 	st.useful = true
 	switch {
-	case p.beat != nil:
-		l.beat(st, p.beat, f.GetKeepAlives())
 	case p.call.kind == callAttach:
 		st.attached(p.call.sess)
-	case p.call.abandoned && p.call.kind == callOpen:
+	case p.call.kind == callOpen && p.call.settled:
 		l.endOrphan(st, f.GetOpen())
 	default:
 		delete(l.mu.opens, p.call)
@@ -85,8 +90,8 @@ func (l *link) refused(st *stream, e *driver.Error) {
 func (l *link) failedFrame(st *stream, p *pending, e *driver.Error) {
 	switch {
 	case p.beat != nil:
-		for _, b := range p.beat {
-			for _, c := range b.calls {
+		for _, calls := range p.beat {
+			for _, c := range calls {
 				c.settle(answer{err: e})
 			}
 		}
@@ -114,40 +119,42 @@ func final(kind driver.Kind) bool {
 	return false
 }
 
-// beat hands each session's part of a keepalive's answer to its calls. link.mu
-// is held.
-func (l *link) beat(st *stream, asked []pulse, res *holdfastv1.KeepAlivesResponse) {
-	told := make(map[uint64]*holdfastv1.SessionPulse, len(res.GetPulses()))
-	for _, p := range res.GetPulses() {
-		told[p.GetSessionId()] = p
-	}
-	for _, a := range asked {
-		p := told[a.sess.id]
-		e := wire.FromErrorInfo(p.GetError())
-		switch {
-		case e != nil && e.Kind == driver.SessionLost:
-			l.lose(a.sess, e)
+// beat hands the pulses of one frame to the Keepalive calls that asked for
+// them. A beat may be answered in several frames. link.mu is held.
+func (l *link) beat(st *stream, id uint64, p *pending, res *holdfastv1.KeepAlivesResponse) {
+	for _, told := range res.GetPulses() {
+		calls, asked := p.beat[told.GetSessionId()]
+		if !asked {
 			continue
+		}
+		s := l.mu.sessions[told.GetSessionId()]
+		e := wire.FromErrorInfo(told.GetError())
+		switch {
 		case e != nil && elsewhere(e):
 			l.refused(st, e)
 			return
-		case e == nil && p.GetAlive() == nil:
-			e = &driver.Error{Kind: driver.Internal, Err: errNoPulse}
+		case e != nil && e.Kind == driver.SessionLost && s != nil:
+			l.lose(s, e)
+		case e == nil && told.GetAlive() == nil:
+			e = &driver.Error{Kind: driver.Internal, Msg: "the service's pulse says neither alive nor why not"}
 		}
-		for _, c := range a.calls {
+		st.useful = true
+		for _, c := range calls {
 			if e != nil {
 				c.settle(answer{err: e})
 			} else {
-				c.settle(answer{pulse: p.GetAlive()})
+				c.settle(answer{pulse: told.GetAlive()})
 			}
 		}
+		delete(p.beat, told.GetSessionId())
+	}
+	if len(p.beat) == 0 {
+		delete(st.sent, id)
+		st.paid(p)
 	}
 }
 
-var (
-	errNoPulse  = errors.New("the service's answer to the keepalive leaves this session out")
-	errTakeover = errors.New("another client attached to this session with its secret")
-)
+var errTakeover = errors.New("another client attached to this session with its secret")
 
 // detached handles the notice that this stream is no longer the voice of a
 // session. Somebody else has its secret (B12): fighting for it would only take

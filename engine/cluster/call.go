@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"slices"
+
 	"holdfast/driver"
 	"holdfast/wire/holdfastv1"
 )
@@ -22,22 +24,25 @@ type call struct {
 	kind  callKind
 	sess  *session                // nil for an open
 	frame *holdfastv1.ClientFrame // the body; the stream adds its own frame ID. nil for a keepalive
-	// answer gets the final answer, once. It has room for it, so settling
-	// never blocks.
-	answer chan answer
+	name  driver.RequestID        // of an acquire; N is 0 for all others
 
 	seq uint64 // order of start, kept when calls are sent again
 	// sent counts the streams that the call was handed to. 0: no server can
 	// have seen it.
 	sent int
-	// settled: answered, or given up by its caller. It is not sent again.
+	// settled: answered, or given up by everybody. It is not sent again.
 	settled bool
-	// given up: the caller no longer listens.
-	abandoned bool
+	// callers wait for the final answer. There are several if a request was
+	// asked for again while it was under way.
+	callers []caller
 }
 
+// A caller gets the final answer, once. The channel has room for it, so
+// settling never blocks.
+type caller chan answer
+
 func newCall(kind callKind, s *session, frame *holdfastv1.ClientFrame) *call {
-	return &call{kind: kind, sess: s, frame: frame, answer: make(chan answer, 1)}
+	return &call{kind: kind, sess: s, frame: frame}
 }
 
 // An answer is final: an error, or what the server sent.
@@ -53,9 +58,25 @@ func (c *call) settle(a answer) {
 	if c.settled {
 		return
 	}
+	c.end()
+	for _, to := range c.callers {
+		to <- a
+	}
+	c.callers = nil
+}
+
+// drop takes one caller out. link.mu is held.
+func (c *call) drop(who caller) {
+	c.callers = slices.DeleteFunc(c.callers, func(o caller) bool { return o == who })
+	if len(c.callers) == 0 {
+		c.end()
+	}
+}
+
+func (c *call) end() {
 	c.settled = true
 	if c.sess != nil {
 		delete(c.sess.calls, c)
+		delete(c.sess.acquires, c.name)
 	}
-	c.answer <- a
 }

@@ -51,7 +51,7 @@ func (l *link) open(ctx context.Context, req driver.OpenRequest) (*session, *dri
 	}
 	s := &session{
 		link: l, id: r.GetSessionId(), secret: secret, ttl: wire.FromMillis(r.GetTtlMs()),
-		gone: make(chan struct{}), calls: make(map[*call]struct{}), asked: make(map[uint32]uint64),
+		gone: make(chan struct{}), calls: make(map[*call]struct{}), asked: make(map[uint32]uint64), acquires: make(map[driver.RequestID]*call),
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

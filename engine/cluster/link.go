@@ -91,34 +91,46 @@ func outcomeOf(c *call) driver.Outcome {
 	return driver.Unknown
 }
 
-// do starts c and waits for its final answer, or until ctx ends.
+// do starts c, or joins the same request if it is under way, and waits for the
+// final answer, or until ctx ends.
 func (l *link) do(ctx context.Context, c *call) answer {
 	if err := ctx.Err(); err != nil {
 		return answer{err: &driver.Error{Kind: driver.Unavailable, Outcome: driver.No, Err: err}}
 	}
-	if err := l.start(c); err != nil {
+	me := make(caller, 1)
+	c, err := l.start(c, me)
+	if err != nil {
 		return answer{err: err}
 	}
 	select {
-	case a := <-c.answer:
+	case a := <-me:
 		return a
 	case <-ctx.Done():
-		return l.giveUp(ctx, c)
+		return l.giveUp(ctx, c, me)
 	}
 }
 
-// start registers c and hands it to the current stream, if there is one.
-func (l *link) start(c *call) *driver.Error {
+// start registers c for a caller and hands it to the current stream, if there
+// is one. It returns the call that the caller waits for.
+func (l *link) start(c *call, me caller) (*call, *driver.Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.closed {
-		return &driver.Error{Kind: driver.Unavailable, Outcome: driver.No, Err: errClosed}
+		return nil, &driver.Error{Kind: driver.Unavailable, Outcome: driver.No, Err: errClosed}
 	}
 	if c.sess != nil && c.sess.lost != nil {
-		return c.sess.lost
+		return nil, c.sess.lost
+	}
+	if c.name.N > 0 {
+		if same := c.sess.acquires[c.name]; same != nil {
+			same.callers = append(same.callers, me)
+			return same, nil
+		}
+		c.sess.acquires[c.name] = c
 	}
 	l.mu.seq++
 	c.seq = l.mu.seq
+	c.callers = []caller{me}
 	if c.sess == nil {
 		l.mu.opens[c] = struct{}{}
 	} else {
@@ -128,20 +140,20 @@ func (l *link) start(c *call) *driver.Error {
 	if l.mu.cur != nil {
 		l.mu.cur.offer(c)
 	}
-	return nil
+	return c, nil
 }
 
-// giveUp ends the wait for c because ctx ended, unless its answer has come.
-func (l *link) giveUp(ctx context.Context, c *call) answer {
+// giveUp ends one caller's wait for c because ctx ended, unless the answer has
+// come.
+func (l *link) giveUp(ctx context.Context, c *call, me caller) answer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.settled {
-		return <-c.answer
+	if len(me) > 0 {
+		return <-me
 	}
-	c.settled, c.abandoned = true, true
-	delete(l.mu.opens, c)
-	if c.sess != nil {
-		delete(c.sess.calls, c)
+	c.drop(me)
+	if c.settled {
+		delete(l.mu.opens, c)
 	}
 	e := &driver.Error{Kind: driver.Unavailable, Outcome: outcomeOf(c)}
 	switch {
@@ -267,6 +279,9 @@ func (l *link) depend(s *session) {
 	l.mu.sessions[s.id] = s
 	if l.mu.least == 0 || s.ttl < l.mu.least {
 		l.mu.least = s.ttl
+		if st := l.mu.cur; st != nil && st.watching {
+			st.watch.Reset(l.silence()) // it was set for a longer lease
+		}
 	}
 }
 

@@ -21,13 +21,14 @@ type session struct {
 
 	// Guarded by link.mu:
 
-	calls     map[*call]struct{} // unsettled
-	lost      *driver.Error      // set once: the session ended, or was taken over
-	quit      bool               // its owner ended it, or gave up ending it
-	on        *stream            // that is attached
-	attaching *stream            // that has sent an attach
-	attaches  uint64             // number of the last attach
-	dueOn     *stream            // that has it in its next beat
+	calls     map[*call]struct{}         // unsettled
+	acquires  map[driver.RequestID]*call // those of them that are acquires
+	lost      *driver.Error              // set once: the session ended, or was taken over
+	quit      bool                       // its owner ended it, or gave up ending it
+	on        *stream                    // that is attached
+	attaching *stream                    // that has sent an attach
+	attaches  uint64                     // number of the last attach
+	dueOn     *stream                    // that has it in its next beat
 	// asked is, by lane, the highest request number that a stream was given.
 	// Below it nothing can be said to be unseen by the service.
 	asked map[uint32]uint64
@@ -55,7 +56,11 @@ func endFrame(id uint64) *holdfastv1.ClientFrame {
 
 // do makes one call of the session.
 func (s *session) do(ctx context.Context, kind callKind, frame *holdfastv1.ClientFrame) answer {
-	a := s.link.do(ctx, newCall(kind, s, frame))
+	return s.make(ctx, newCall(kind, s, frame))
+}
+
+func (s *session) make(ctx context.Context, c *call) answer {
+	a := s.link.do(ctx, c)
 	s.link.mu.Lock()
 	quit := s.quit
 	s.link.mu.Unlock()
@@ -94,7 +99,9 @@ func (s *session) Acquire(ctx context.Context, req driver.AcquireRequest) (drive
 			Msg: fmt.Sprintf("options of engine %q were given to engine %q: use this client's own Acquire", x.Engine(), engineName),
 		}
 	}
-	a := s.do(ctx, callSession, &holdfastv1.ClientFrame{Body: &holdfastv1.ClientFrame_Acquire{Acquire: m}})
+	c := newCall(callSession, s, &holdfastv1.ClientFrame{Body: &holdfastv1.ClientFrame_Acquire{Acquire: m}})
+	c.name = req.ID
+	a := s.make(ctx, c)
 	if a.err != nil {
 		return driver.Grant{}, s.named(a.err, req)
 	}

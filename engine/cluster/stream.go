@@ -42,17 +42,14 @@ type stream struct {
 	watch    *time.Timer
 }
 
-// pending is what one sent frame asks for: one call's answer, or a beat's.
+// pending is what one sent frame asks for: one call's answer, or the pulses of
+// a beat.
 type pending struct {
-	call   *call
-	beat   []pulse
+	call *call
+	// beat has, by session, the Keepalive calls that were started before the
+	// beat left: only these may count on its answer.
+	beat   map[uint64][]*call
 	queued bool // the server has said that the answer comes later
-}
-
-// pulse is one session's part in a beat.
-type pulse struct {
-	sess  *session
-	calls []*call // Keepalive calls that were started before the beat left
 }
 
 // How much one message carries at most, far below the frame limit (DESIGN §3),
@@ -241,9 +238,8 @@ func (st *stream) take() *holdfastv1.SessionRequest {
 			continue
 		}
 		c.sent++
-		if a := c.frame.GetAcquire(); a != nil {
-			r := a.GetRequest()
-			c.sess.asked[r.GetLane()] = max(c.sess.asked[r.GetLane()], r.GetN())
+		if c.name.N > 0 {
+			c.sess.asked[c.name.Lane] = max(c.sess.asked[c.name.Lane], c.name.N)
 		}
 		req.Frames = append(req.Frames, st.frame(&pending{call: c}, c.frame))
 		size += proto.Size(c.frame)
@@ -266,21 +262,20 @@ func (st *stream) takeBeat(req *holdfastv1.SessionRequest) {
 	st.due = nil
 	slices.SortFunc(due, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
 	for chunk := range slices.Chunk(due, maxBeat) {
-		p := &pending{}
+		p := &pending{beat: make(map[uint64][]*call, len(chunk))}
 		ids := make([]uint64, 0, len(chunk))
 		for _, s := range chunk {
 			s.dueOn = nil
 			if s.on != st || s.lost != nil || s.quit {
 				continue
 			}
-			beat := pulse{sess: s}
-			for _, c := range inOrder(s.calls) {
+			p.beat[s.id] = nil
+			for c := range s.calls {
 				if c.kind == callKeepalive {
 					c.sent++
-					beat.calls = append(beat.calls, c)
+					p.beat[s.id] = append(p.beat[s.id], c)
 				}
 			}
-			p.beat = append(p.beat, beat)
 			ids = append(ids, s.id)
 		}
 		if len(ids) == 0 {
