@@ -160,6 +160,9 @@ type Mark struct {
 	// RaisedAt is when it was first accepted, by the clock of the process
 	// that offered it. It is for people; nothing is decided by it.
 	RaisedAt time.Time
+	// RaisedBy names the process that first offered it ("process 4242 on
+	// db7"), for people; it may be empty.
+	RaisedBy string
 }
 
 // A State is what a gate remembers: a mark for every slot of every domain that

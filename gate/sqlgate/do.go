@@ -121,7 +121,7 @@ func (g *Gate) plan(ctx context.Context, conn *sql.Conn, t fence.Token, fn func(
 			return p, fmt.Errorf("gate %s: %w", g.guard.Gate, err)
 		}
 	}
-	g.reached(pointPlanned)
+	g.reached(ctx, pointPlanned)
 	return plan{stmts: stmts, read: read, writes: r.writes}, nil
 }
 

@@ -24,9 +24,8 @@ type Gate struct {
 	report  fence.Reporter
 	tally   fence.Tally
 	log     *slog.Logger
-	// reached is called at the named points of a step, by tests that stop
-	// there.
-	reached func(point string)
+	// reached is called at the named points of a Do; tests stop there.
+	reached func(ctx context.Context, point string)
 }
 
 // New opens the gate of c.Lock in db, and creates its tables if db has none.
@@ -44,7 +43,7 @@ func New(ctx context.Context, db *sql.DB, c Config) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gate{db: db, dialect: c.Dialect, guard: c.guard(), bound: c.Bound, self: self(), log: c.Logger, reached: func(string) {}}
+	g := &Gate{db: db, dialect: c.Dialect, guard: c.guard(), bound: c.Bound, self: self(), log: c.Logger, reached: func(context.Context, string) {}}
 	g.report = fence.Reporters(&g.tally, fence.Logging(c.Logger.WarnContext), c.Reporter)
 	if err := c.Dialect.prepare(ctx, db, c.Lock, c.Bound); err != nil {
 		return nil, fmt.Errorf("gate %s: %s: %w", c.Name, c.Dialect, err)

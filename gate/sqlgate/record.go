@@ -113,7 +113,7 @@ WHERE g.lock = ? ORDER BY m.domain, m.slot`, g.guard.Lock)
 		if err != nil {
 			return s, g.damaged("mark %s was raised at %q", r.seen, r.raisedAt)
 		}
-		s.Marks = append(s.Marks, fence.Mark{Token: r.seen, RaisedAt: at})
+		s.Marks = append(s.Marks, fence.Mark{Token: r.seen, RaisedAt: at, RaisedBy: r.raisedBy})
 	}
 	if err := rows.Err(); err != nil {
 		return s, err

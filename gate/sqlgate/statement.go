@@ -177,12 +177,16 @@ func (l *lexer) quoted(quote byte) (token, error) {
 // takes quotes and semicolons within its brackets for a part of the name.
 func (l *lexer) variable() (token, error) {
 	from := l.at
-	for l.at++; l.at < len(l.text) && wordByte(l.text[l.at]); l.at++ {
+	numbered := l.text[from] == '?' // digits only, then the next token begins
+	for l.at++; l.at < len(l.text); l.at++ {
+		if c := l.text[l.at]; !wordByte(c) || (numbered && (c < '0' || c > '9')) {
+			break
+		}
 	}
 	if l.text[from] == '#' {
 		return token{}, fmt.Errorf("there is a # at byte %d", from)
 	}
-	if l.at < len(l.text) && l.text[from] != '?' && strings.IndexByte(":(", l.text[l.at]) >= 0 {
+	if l.at < len(l.text) && !numbered && strings.IndexByte(":(", l.text[l.at]) >= 0 {
 		return token{}, fmt.Errorf("the placeholder at byte %d is followed by %q: want ?, ?1, :name, @name or $name", from, l.text[l.at])
 	}
 	return token{tokenVariable, l.text[from:l.at]}, nil

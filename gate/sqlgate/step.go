@@ -99,6 +99,9 @@ func (g *Gate) withConn(ctx context.Context, t fence.Token, fn func(*sql.Conn) e
 	conn, err := g.db.Conn(bounded)
 	if err != nil {
 		if bounded.Err() != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
 			by := fmt.Sprintf("this process: all %d connections of its pool are in use", g.db.Stats().MaxOpenConnections)
 			return &fence.UndrainedError{Gate: g.guard.Gate, Offered: t, By: by, Err: err}
 		}
@@ -124,6 +127,9 @@ func (g *Gate) step(ctx context.Context, conn *sql.Conn, t fence.Token, urgent b
 	w, err := g.dialect.begin(waiting, conn, urgent)
 	if err != nil {
 		if g.dialect.busy(err) || waiting.Err() != nil {
+			if ctx.Err() != nil {
+				err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			}
 			return g.undrained(ctx, conn, t, err)
 		}
 		return fmt.Errorf("gate %s: %w", g.guard.Gate, err)
@@ -137,14 +143,14 @@ func (g *Gate) step(ctx context.Context, conn *sql.Conn, t fence.Token, urgent b
 	}()
 	working, cancelWork := context.WithTimeout(ctx, g.bound)
 	defer cancelWork()
-	g.reached(pointLocked)
+	g.reached(ctx, pointLocked)
 	if err := do(working); err != nil {
 		return err
 	}
 	if err := working.Err(); err != nil {
 		return fmt.Errorf("gate %s: nothing was written: %w", g.guard.Gate, err)
 	}
-	g.reached(pointUncommitted)
+	g.reached(ctx, pointUncommitted)
 	if err := w.commit(); err != nil {
 		return fmt.Errorf("gate %s: commit: %w", g.guard.Gate, err)
 	}
@@ -159,9 +165,9 @@ func (g *Gate) undrained(ctx context.Context, conn *sql.Conn, t fence.Token, cau
 	defer cancel()
 	var marks []string
 	if s, err := g.state(ctx, conn); err == nil {
-		for _, seen := range s.Tokens(s.Active) {
-			if r, err := g.load(ctx, conn, seen); err == nil && len(marks) < 3 {
-				marks = append(marks, fmt.Sprintf("token %d (slot %d, armed by %s at %s)", seen.Number, seen.Slot, r.raisedBy, r.raisedAt))
+		for _, m := range s.Marks {
+			if m.Token.Domain == s.Active && len(marks) < 3 {
+				marks = append(marks, fmt.Sprintf("token %d (slot %d, armed by %s at %s)", m.Token.Number, m.Token.Slot, m.RaisedBy, m.RaisedAt.Format(time.RFC3339)))
 			}
 		}
 	}
