@@ -2,10 +2,17 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"connectrpc.com/connect"
+
+	"holdfast/driver"
+	"holdfast/wire"
 )
 
 // bodyWithin is how long a client may take to send the body of a call.
@@ -43,8 +50,25 @@ func withCall(undecoded *atomic.Int64, next http.Handler) http.Handler {
 			undecoded.Add(1)
 			_ = c.mu.control.SetReadDeadline(time.Now().Add(bodyWithin))
 		}
+		if r.Method == http.MethodPost && r.ContentLength > wire.MaxFrame+envelope {
+			refuseLength(w, r)
+			return
+		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
 	})
+}
+
+// envelope is how much longer than its message a body may be.
+const envelope = 64
+
+// refuseLength answers a call whose body is too long, once it was sent:
+// whoever is still sending would be reset before it could read the answer.
+func refuseLength(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.CopyN(io.Discard, r.Body, 4*wire.MaxFrame)
+	_ = connect.NewErrorWriter().Write(w, r, wire.Error(&driver.Error{
+		Kind: driver.Limit, Outcome: driver.No,
+		Msg: fmt.Sprintf("the body has %d bytes: want at most %d", r.ContentLength, wire.MaxFrame),
+	}))
 }
 
 // decoded says that the body was read: the handler may now take its time.

@@ -98,7 +98,6 @@ func start(t *testing.T, change ...func(*Config)) *world {
 		t.Fatal(err)
 	}
 	w := &world{Server: s, t: t, log: log}
-	w.rpc = holdfastv1connect.NewLockServiceClient(h2c(t), "http://"+s.Addr(), wire.Limits())
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -109,6 +108,8 @@ func start(t *testing.T, change ...func(*Config)) *world {
 			t.Logf("the server's log:\n%s", log)
 		}
 	})
+	// After the server's: connections are closed before it stops.
+	w.rpc = holdfastv1connect.NewLockServiceClient(h2c(t), "http://"+s.Addr(), wire.Limits())
 	w.until("ready", func() bool { ok, _ := s.node.Ready(); return ok })
 	return w
 }
