@@ -129,30 +129,34 @@ func (w *watcher) stream(ctx context.Context, yield func(Batch, error) bool) (mo
 		return w.broken(ctx, st, err)
 	}
 	defer func() { _ = s.Close() }()
+	var events []Event // of a revision that comes in several messages
 	for s.Receive() {
-		b, err := w.batch(s.Msg())
-		if err != nil {
+		m := s.Msg()
+		if events, err = w.events(events, m); err != nil {
 			return false, err
 		}
-		if len(b.Events) > 0 && !yield(b, nil) {
+		if m.GetMore() {
+			continue // if the rest does not come, the next stream begins before it
+		}
+		w.after = max(w.after, m.GetRevision())
+		if len(events) > 0 && !yield(Batch{Events: events, Revision: w.after}, nil) {
 			return false, nil
 		}
+		events = nil
 	}
 	return w.broken(ctx, st, s.Err())
 }
 
-// batch decodes one message, and leaves out what an earlier one has brought.
-func (w *watcher) batch(m *holdfastv1.WatchResponse) (Batch, error) {
+// events decodes one message's events, and leaves out what was delivered
+// before.
+func (w *watcher) events(events []Event, m *holdfastv1.WatchResponse) ([]Event, error) {
 	var d decoder
-	b := Batch{Revision: max(m.GetRevision(), w.after)}
 	for _, e := range m.GetEvents() {
 		if e.GetRevision() > w.after {
-			b.Events = append(b.Events, d.event(e))
-			b.Revision = max(b.Revision, e.GetRevision())
+			events = append(events, d.event(e))
 		}
 	}
-	w.after = b.Revision
-	return b, d.result()
+	return events, d.result()
 }
 
 // broken decides what follows the end of one stream.
