@@ -117,14 +117,13 @@ func (c *client) acquire(ctx context.Context, op, name string, try bool, o acqui
 		case err != nil:
 			return nil, wrap(op, name, cmp.Or(kindOf(err), ErrUnavailable), err)
 		}
-		w, err := s.begin(ctx, name, try, o.extension)
+		w, err := s.begin(ctx, name, try, fresh, o.extension)
 		switch {
 		case errors.Is(err, errSessionOver):
 			continue // it has left c.mu.current
 		case err != nil:
 			return nil, wrap(op, name, ErrLimit, err)
 		}
-		w.reused = w.reused && !fresh
 		h, err := s.await(ctx, w)
 		if err == nil {
 			return h, nil

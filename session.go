@@ -235,14 +235,14 @@ func (e *overError) Error() string {
 
 func (e *overError) Unwrap() error { return e.err }
 
-// begin starts an acquire.
-func (s *session) begin(ctx context.Context, lock string, try bool, x driver.Extension) (*waiter, error) {
+// begin starts an acquire. fresh says that the session was opened for it.
+func (s *session) begin(ctx context.Context, lock string, try, fresh bool, x driver.Extension) (*waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	w := &waiter{
 		lock: lock, extension: x, values: context.WithoutCancel(ctx), begun: now.At,
-		reused: len(s.mu.waiters) == 0 && len(s.mu.handles) == 0,
+		reused: !fresh && len(s.mu.waiters) == 0 && len(s.mu.handles) == 0,
 		done:   make(chan struct{}), settled: make(chan struct{}),
 	}
 	id, acts, err := s.mu.m.Begin(now, try)

@@ -104,10 +104,14 @@ var stages atomic.Uint64
 
 func newStage(t *testing.T, m Timing, world any) *stage {
 	name := strings.ReplaceAll(t.Name(), "/", ".")
-	return &stage{
+	s := &stage{
 		T: t, Timing: m, world: world, start: time.Now(), ctx: t.Context(),
 		lock: fmt.Sprintf("%s.%d", name[max(0, len(name)-100):], stages.Add(1)),
 	}
+	if m.Virtual { // a bubble ends when all its goroutines have: late replies come in first
+		s.Cleanup(func() { s.pass(10 * s.TTL) })
+	}
+	return s
 }
 
 // An actor is one client: a locker over a faulty link.

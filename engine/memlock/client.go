@@ -138,7 +138,7 @@ func (x *session) Acquire(ctx context.Context, req driver.AcquireRequest) (drive
 		s.mu.Unlock()
 		return driver.Grant{}, err
 	}
-	r := s.apply(core.Acquire{Session: x.id, Request: key.request, Lock: req.Lock, Try: req.Try})
+	r := s.commit(s.now(), core.Acquire{Session: x.id, Request: key.request, Lock: req.Lock, Try: req.Try})
 	answer := make(chan core.Result, 1)
 	if r.Status == core.Waiting {
 		if older := s.mu.waits[key]; older != nil {
@@ -148,6 +148,7 @@ func (x *session) Acquire(ctx context.Context, req driver.AcquireRequest) (drive
 	} else {
 		answer <- r
 	}
+	s.turn() // not earlier: what it commits may grant this very request
 	s.mu.Unlock()
 
 	select {
