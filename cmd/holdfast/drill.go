@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,12 +48,14 @@ in SQLite, all in a temporary directory, and plays the story without fencing
 at the ledger refuses the late write). Nothing is simulated: the pause is
 SIGSTOP, and the worker takes no care of its own.`,
 		Example: "  holdfast drill\n  holdfast drill --fencing on --ttl 1s\n  holdfast drill -o json | jq .text",
-		Args:    cobra.NoArgs,
+		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.validate(); err != nil {
 				return err
 			}
-			return runDrill(cmd.Context(), o, newTeller(cmd.OutOrStdout(), o.output == "json"))
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return runDrill(ctx, o, newTeller(cmd.OutOrStdout(), o.output == "json"))
 		},
 	}
 	f := cmd.Flags()
@@ -66,19 +70,19 @@ SIGSTOP, and the worker takes no care of its own.`,
 func (o drillFlags) validate() error {
 	switch {
 	case o.fencing != "off" && o.fencing != "on" && o.fencing != "both":
-		return usageErrorf("--fencing %q: want off, on or both", o.fencing)
+		return usagef("--fencing %q: want off, on or both", o.fencing)
 	case o.output != "text" && o.output != "json":
-		return usageErrorf("--output %q: want text or json", o.output)
+		return usagef("--output %q: want text or json", o.output)
 	case o.ttl < drillMinTTL || o.ttl > drillMaxTTL:
-		return usageErrorf("--ttl %v: want %v – %v", o.ttl, drillMinTTL, drillMaxTTL)
+		return usagef("--ttl %v: want %v – %v", o.ttl, drillMinTTL, drillMaxTTL)
 	}
 	for flag, value := range map[string]string{"--a": o.a, "--b": o.b} {
 		if err := checkDrillValue(value); err != nil {
-			return usageErrorf("%s: %v", flag, err)
+			return usagef("%s: %v", flag, err)
 		}
 	}
 	if o.a == o.b {
-		return usageErrorf("--a and --b are both %q: give the workers different values, or nobody could tell whose write survived", o.a)
+		return usagef("--a and --b are both %q: give the workers different values, or nobody could tell whose write survived", o.a)
 	}
 	return nil
 }
@@ -117,7 +121,7 @@ func runDrill(ctx context.Context, o drillFlags, out *teller) (err error) {
 	if err != nil {
 		return fmt.Errorf("drill: %w", err)
 	}
-	defer watcher.Close()
+	defer watcher.Close(context.WithoutCancel(ctx))
 	out.opening(srv.Addr(), o.ttl)
 	holds := true
 	for _, fencing := range plays(o.fencing) {
@@ -135,6 +139,26 @@ func runDrill(ctx context.Context, o drillFlags, out *teller) (err error) {
 	return nil
 }
 
+// untilSignal returns a context that ends when the program is asked to end;
+// its cause carries the exit code.
+func untilSignal(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		select {
+		case sig := <-asked:
+			number, _ := sig.(syscall.Signal)
+			cancel(&codedError{exitSignal + int(number), fmt.Errorf("ended by %v; nothing is left behind", sig)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(asked)
+		cancel(nil)
+	}
+}
+
 func plays(fencing string) []bool {
 	switch fencing {
 	case "off":
@@ -144,3 +168,5 @@ func plays(fencing string) []bool {
 	}
 	return []bool{false, true}
 }
+
+func init() { moreCommands = append(moreCommands, newDrillCommand, newDrillWorkerCommand) }

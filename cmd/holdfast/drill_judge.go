@@ -19,7 +19,10 @@ func (s *story) report(h heard) {
 	case saidReady:
 		return
 	case saidPulse:
-		e.Text = fmt.Sprintf("♥ renewed: may rely on the lease for another %v", left)
+		e.Text = fmt.Sprintf("♥ renewed: may rely on its lease for another %v", left)
+		if h.said.Waits {
+			e.Text = "♥ renewed, while it waits in the queue"
+		}
 	case saidAcquired:
 		e.Text = fmt.Sprintf("holds %q with token %d", drillLock, n)
 		if took := time.Duration(h.said.TookMS) * time.Millisecond; took > s.flags.ttl/4 {
@@ -37,7 +40,7 @@ func (s *story) report(h heard) {
 	case saidReleased:
 		e.Text = fmt.Sprintf("releases token %d", n)
 	case saidLost:
-		e.Text = fmt.Sprintf("learns only now that token %d is lost: %s", n, h.said.Text)
+		e.Text = fmt.Sprintf("(its watchdog wakes at the same moment, beside the write that is under way: %s)", h.said.Text)
 	}
 	s.out.tell(e)
 }

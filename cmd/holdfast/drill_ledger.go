@@ -70,8 +70,8 @@ func (l *ledger) last(ctx context.Context) (int64, error) {
 // statements are the two writes of one run.
 func (n line) statements() []sqlgate.Stmt {
 	return []sqlgate.Stmt{
-		{SQL: `INSERT INTO ledger (worker, token, value, basis) VALUES (?, ?, ?, ?)`, Args: []any{n.Worker, int64(n.Token), n.Value, n.Basis}},
-		{SQL: `INSERT INTO invoice (id, worker, value) VALUES (1, ?, ?) ON CONFLICT (id) DO UPDATE SET worker = excluded.worker, value = excluded.value`, Args: []any{n.Worker, n.Value}},
+		sqlgate.Exec(`INSERT INTO ledger (worker, token, value, basis) VALUES (?, ?, ?, ?)`, n.Worker, int64(n.Token), n.Value, n.Basis),
+		sqlgate.Exec(`INSERT INTO invoice (id, worker, value) VALUES (1, ?, ?) ON CONFLICT (id) DO UPDATE SET worker = excluded.worker, value = excluded.value`, n.Worker, n.Value),
 	}
 }
 
@@ -96,7 +96,7 @@ func (l *ledger) writePast(ctx context.Context, n line) error {
 func writeThrough(ctx context.Context, gate *sqlgate.Gate, token fence.Token, n line, inside func()) error {
 	return gate.Do(ctx, token, func(ctx context.Context, snap *sqlgate.Snapshot) ([]sqlgate.Stmt, error) {
 		if inside != nil {
-			if err := snap.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM ledger`).Scan(&n.Basis); err != nil {
+			if err := snap.QueryRow(ctx, `SELECT coalesce(max(seq), 0) FROM ledger`).Scan(&n.Basis); err != nil {
 				return nil, err
 			}
 			inside()

@@ -25,7 +25,7 @@ type story struct {
 	a, b    *process
 	ledger  *ledger
 	said    chan heard
-	service chan string // what the service tells of the lock
+	service chan cluster.Event // expiries, as the service tells them
 	writes  []attempt
 }
 
@@ -45,25 +45,20 @@ func (s *story) play(ctx context.Context) (ok bool, err error) {
 	defer cancel()
 	s.out.begin(s.fencing)
 	s.said = make(chan heard)
-	s.service = make(chan string)
+	s.service = make(chan cluster.Event)
 	path := filepath.Join(s.dir, fmt.Sprintf("ledger-fencing-%t.sqlite", s.fencing))
 	if s.ledger, err = openLedger(ctx, path); err != nil {
 		return false, err
 	}
 	defer s.ledger.close()
-	if s.a, err = s.hire("A", s.flags.a, path); err != nil {
+	if s.a, err = s.hire(ctx, "A", s.flags.a, path); err != nil {
 		return false, err
 	}
 	defer s.a.stop()
-	if s.b, err = s.hire("B", s.flags.b, path); err != nil {
+	if s.b, err = s.hire(ctx, "B", s.flags.b, path); err != nil {
 		return false, err
 	}
 	defer s.b.stop()
-	for _, p := range []*process{s.a, s.b} {
-		if _, err := s.await(ctx, p, saidReady); err != nil {
-			return false, err
-		}
-	}
 	go s.listen(ctx)
 	acts := []func(context.Context) error{s.goodDay, s.pausedBefore}
 	if s.fencing {
@@ -77,30 +72,38 @@ func (s *story) play(ctx context.Context) (ok bool, err error) {
 	return s.judge(ctx)
 }
 
-func (s *story) hire(name, value, path string) (*process, error) {
+// hire starts a worker process and waits until it is ready.
+func (s *story) hire(ctx context.Context, name, value, path string) (*process, error) {
 	args := []string{"drill-worker", "--name", name, "--value", value, "--ttl", s.flags.ttl.String(),
 		"--lock-server", s.addr, "--ledger", path, "--fenced=" + strconv.FormatBool(s.fencing)}
 	p, err := startProcess(name, value, args, s.said)
-	if err == nil {
-		s.out.tell(event{Event: "started", Worker: name, Value: value, PID: p.cmd.Process.Pid,
-			Text: fmt.Sprintf("worker process, pid %d; it wants to write %q", p.cmd.Process.Pid, value)})
+	if err != nil {
+		return nil, err
 	}
-	return p, err
+	s.out.tell(event{Event: "started", Worker: name, Value: value, PID: p.cmd.Process.Pid,
+		Text: fmt.Sprintf("worker process, pid %d; it wants to write %q", p.cmd.Process.Pid, value)})
+	if _, err := s.await(ctx, p, saidReady); err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, nil
 }
 
 // listen passes on what the service tells of the lock.
 func (s *story) listen(ctx context.Context) {
-	for ev, err := range s.watcher.Watch(ctx, cluster.WatchOptions{Lock: drillLock}) {
+	for batch, err := range s.watcher.Watch(ctx, cluster.WatchOptions{Lock: drillLock}) {
 		if err != nil {
 			return // the play is over, or the service is gone: the workers tell
 		}
-		if ev.Kind != "released" || ev.Cause != "expired" {
-			continue
-		}
-		select {
-		case s.service <- fmt.Sprintf("token %d: nothing heard of its holder for the whole TTL; the lease has run out and the lock is free", ev.TokenNumber):
-		case <-ctx.Done():
-			return
+		for _, ev := range batch.Events {
+			if ev.Kind != "released" || ev.Cause != "expired" {
+				continue
+			}
+			select {
+			case s.service <- ev:
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }
@@ -128,8 +131,9 @@ func (s *story) await(ctx context.Context, p *process, what ...string) (said, er
 					return h.said, nil
 				}
 			}
-		case text := <-s.service:
-			s.out.tell(event{Event: "expired", Worker: "service", Text: text})
+		case ev := <-s.service:
+			s.out.tell(event{Event: "expired", Worker: "service", Token: ev.Token.String(),
+				Text: fmt.Sprintf("has not heard of the holder of token %d for a whole TTL: the lease has run out", ev.Token.Number)})
 		case <-patience.C:
 			return said{}, fmt.Errorf("worker %s did not come to %q in time", p.name, what)
 		case <-ctx.Done():

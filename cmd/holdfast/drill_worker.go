@@ -37,6 +37,7 @@ type said struct {
 	Seq    int64  `json:"seq,omitempty"`     // read: the last line
 	LeftMS int64  `json:"left_ms,omitempty"` // pulse: until the worker would give up
 	TookMS int64  `json:"took_ms,omitempty"` // acquired: how long it took
+	Waits  bool   `json:"waits,omitempty"`   // pulse: it holds nothing yet
 	Text   string `json:"text,omitempty"`    // error, lost: for people
 }
 
@@ -80,7 +81,7 @@ func newDrillWorkerCommand() *cobra.Command {
 		Use:    "drill-worker",
 		Short:  "one worker of the drill (started by it)",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w.in = bufio.NewScanner(cmd.InOrStdin())
 			w.out = json.NewEncoder(cmd.OutOrStdout())
@@ -112,14 +113,14 @@ func (w *worker) run(ctx context.Context, server, path string, fencing bool) err
 		TTL: w.ttl, Label: "worker " + w.name,
 		OnPulse: func(p holdfast.PulseInfo) {
 			if p.Err == nil {
-				w.say(said{Event: saidPulse, LeftMS: p.Left.Milliseconds()})
+				w.say(said{Event: saidPulse, LeftMS: p.Left.Milliseconds(), Waits: len(p.Locks) == 0})
 			}
 		},
 	})
 	if err != nil {
 		return w.fail(err)
 	}
-	defer w.client.Close()
+	defer w.client.Close(context.WithoutCancel(ctx))
 	w.say(said{Event: saidReady})
 	for w.in.Scan() {
 		if err := w.do(ctx, w.in.Text()); err != nil {
@@ -194,7 +195,7 @@ func (w *worker) acquire(ctx context.Context) error {
 	w.grant = grant
 	w.say(said{Event: saidAcquired, Token: grant.Token().String(), TookMS: time.Since(start).Milliseconds()})
 	context.AfterFunc(grant.Context(), func() {
-		if grant.State() == holdfast.Lost {
+		if grant.State() == holdfast.StateLost {
 			w.say(said{Event: saidLost, Token: grant.Token().String(), Text: context.Cause(grant.Context()).Error()})
 		}
 	})

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// drillRun starts the real drill with its temporary directory under t's.
+func drillRun(t *testing.T, args ...string) (*exec.Cmd, string) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command(binary(t), append([]string{"drill"}, args...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd, dir
+}
+
+func drillEvents(t *testing.T, out []byte) []event {
+	t.Helper()
+	var all []event
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("line %q is no JSON object: %v", lines.Text(), err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+func leftovers(t *testing.T, dir string) []string {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return left
+}
+
+// TestCasebookC01_PausedHolderWritesAfterExpiry is the founding case on real
+// processes: corrupted without the gate, whole with it.
+func TestCasebookC01_PausedHolderWritesAfterExpiry(t *testing.T) {
+	t.Parallel()
+	cmd, dir := drillRun(t, "--ttl", "1s", "-o", "json", "--a", "from A", "--b", "from B")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("drill: %v\n%s\n%s", err, errs.String(), out)
+	}
+	if left := leftovers(t, dir); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	verdicts := map[string]string{}
+	refusals := 0
+	for _, e := range drillEvents(t, out) {
+		switch e.Event {
+		case "verdict":
+			verdicts[e.Fencing] = e.Verdict
+			if !e.Holds {
+				t.Errorf("fencing %s: %s", e.Fencing, e.Text)
+			}
+		case "refused":
+			refusals++
+			if e.Fencing != "on" || e.Worker != "A" || e.Value != "from A" {
+				t.Errorf("refused: %+v", e)
+			}
+			if !strings.Contains(e.Text, e.Number) || !strings.Contains(e.Text, e.SeenNumber) || e.SeenNumber == "" {
+				t.Errorf("the refusal %q does not name both tokens %s and %s", e.Text, e.Number, e.SeenNumber)
+			}
+		}
+	}
+	if verdicts["off"] != "corrupted" || verdicts["on"] != "whole" || refusals != 2 {
+		t.Errorf("verdicts %v, %d refusals: want off corrupted, on whole, 2 refusals", verdicts, refusals)
+	}
+}
+
+func TestDrillStory(t *testing.T) {
+	t.Parallel()
+	cmd, _ := drillRun(t, "--ttl", "1s", "--fencing", "on")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("drill: %v\n%s", err, out)
+	}
+	for _, want := range []string{"♥ renewed", "SIGSTOP", "run out", "SIGCONT", "REFUSED", "TIME", "VERDICT", "door was not held", "WHOLE"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the story does not say %q:\n%s", want, out)
+		}
+	}
+}
+
+// TestDrillLeavesNothing ends the drill while a worker stands still, by
+// Ctrl-C and by SIGKILL: no worker may be left, and after Ctrl-C no file.
+func TestDrillLeavesNothing(t *testing.T) {
+	for name, sig := range map[string]syscall.Signal{"interrupt": syscall.SIGINT, "terminate": syscall.SIGTERM, "kill": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd, dir := drillRun(t, "--ttl", "2s", "--fencing", "on", "-o", "json")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var pids []int
+			lines := bufio.NewScanner(out)
+			for lines.Scan() {
+				e := drillEvents(t, lines.Bytes())[0]
+				if e.Event == "started" {
+					pids = append(pids, e.PID)
+				}
+				if e.Event == "stopped" {
+					break
+				}
+			}
+			if len(pids) != 2 {
+				t.Fatalf("workers %v before the stop: want 2", pids)
+			}
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			for lines.Scan() {
+			}
+			_ = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); sig != syscall.SIGKILL && code != exitSignal+int(sig) {
+				t.Errorf("exit code %d, want %d", code, exitSignal+int(sig))
+			}
+			for _, pid := range pids {
+				awaitGone(t, pid)
+			}
+			if left := leftovers(t, dir); sig != syscall.SIGKILL && len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// awaitGone waits until the process has ended (one that nobody waits for may
+// stay as a zombie).
+func awaitGone(t *testing.T, pid int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("end of process %d", pid), func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || bytes.Contains(stat, []byte(") Z "))
+	})
+}
