@@ -162,8 +162,11 @@ func (l *loop) tick() {
 	if !l.health.silent {
 		l.m.Tick()
 	}
-	now := l.n.now()
-	if now-l.health.spaceAsked >= spaceEvery {
+	every := spaceEvery
+	if l.n.cfg.hooks.spaceEvery > 0 {
+		every = l.n.cfg.hooks.spaceEvery
+	}
+	if now := l.n.now(); (l.health.spaceAsked == 0 || now-l.health.spaceAsked >= every) && !l.health.stopping {
 		l.health.spaceAsked = now
 		l.push(diskJob{space: true})
 	}
@@ -227,6 +230,9 @@ func (l *loop) accept(r *request, isUrgent bool) {
 		}
 	case l.health.stopping:
 		r.answer(ErrStopped)
+	case r.pulse != nil && len(l.pulses) >= 4*l.n.cfg.MaxPending,
+		r.view != nil && len(l.fresh) >= l.n.cfg.MaxPending:
+		r.answer(fmt.Errorf("%w: too many wait for a confirmation of leadership: try again later", ErrOverloaded))
 	case r.pulse != nil:
 		l.nextPulse++
 		l.pulses[l.nextPulse] = keepalive{r.session, r.pulse}
@@ -264,11 +270,15 @@ func (l *loop) refuse(cmd core.Command, isUrgent bool) error {
 	if cmd == nil || size(cmd) > maxEntryBytes {
 		return fmt.Errorf("%w: a command must not be larger than %d bytes", ErrOverloaded, maxEntryBytes)
 	}
+	limit := l.n.cfg.MaxPending
+	if isUrgent {
+		limit *= 2
+	}
+	if waiting := len(l.ordinary) + len(l.urgent); waiting >= limit {
+		return fmt.Errorf("%w: %d requests wait: try again later", ErrOverloaded, waiting)
+	}
 	if isUrgent {
 		return nil
-	}
-	if waiting := len(l.ordinary) + len(l.urgent); waiting >= l.n.cfg.MaxPending {
-		return fmt.Errorf("%w: %d requests wait: try again later", ErrOverloaded, waiting)
 	}
 	if reason := l.health.refusesGrowth(); reason != "" {
 		return fmt.Errorf("%w: %s", ErrOverloaded, reason)

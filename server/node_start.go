@@ -50,6 +50,8 @@ type nodeHooks struct {
 	storage func(replica.Storage) replica.Storage
 	// hangCheck is the watchdog's period; 0 is a second.
 	hangCheck time.Duration
+	// spaceEvery is how often the free space is looked at; 0 is the default.
+	spaceEvery time.Duration
 	// now replaces the monotonic clock.
 	now func() time.Duration
 }

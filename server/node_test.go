@@ -10,7 +10,11 @@ import (
 	"time"
 
 	"holdfast/server/core"
+	"holdfast/server/store"
 )
+
+// init keeps the tests' logs small; it runs before any store is opened.
+func init() { store.SetSegmentBytes(256 << 10) }
 
 var quietLog = slog.New(slog.DiscardHandler)
 
