@@ -23,6 +23,8 @@ Settings may also come from the environment, as for 'holdfast serve'.
 		Args: exactArgs(),
 	}
 	s.register(cmd.Flags(), "127.0.0.1:0")
+	s.logLevel = "warn"
+	cmd.Flag("log-level").DefValue = s.logLevel
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if err := layerConfig(cmd.Flags(), os.LookupEnv); err != nil {
 			return err

@@ -32,7 +32,7 @@ import (
 // from being given to another group, so a signal to the group is never sent to
 // strangers.
 type guardian struct {
-	line   *line
+	line   *guardLine
 	parent int // the wrapper
 	pgid   int // the child, and its group
 	stub   int // descriptor to the stub: the word, then exec's error or end

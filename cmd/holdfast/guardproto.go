@@ -54,23 +54,23 @@ const (
 	reportFailed     reportKind = "failed"    // nothing was started: Command of Processes[0] says why
 )
 
-// A line is one end of the stream between wrapper and guardian.
-type line struct {
+// A guardLine is one end of the stream between wrapper and guardian.
+type guardLine struct {
 	file *os.File
 	enc  *json.Encoder
 }
 
-func newLine(fd int) (*line, error) {
+func newLine(fd int) (*guardLine, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	f := os.NewFile(uintptr(fd), "guardian line")
-	return &line{file: f, enc: json.NewEncoder(f)}, nil
+	return &guardLine{file: f, enc: json.NewEncoder(f)}, nil
 }
 
 // send writes one message. It is bounded: the other side may be stopped, and a
 // stopped guardian must not keep the wrapper from killing the group itself.
-func (l *line) send(msg any) {
+func (l *guardLine) send(msg any) {
 	_ = l.file.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	_ = l.enc.Encode(msg)
 }

@@ -105,10 +105,11 @@ func revoke(cmd *cobra.Command, name string, grant uint64, now bool, format stri
 	return err
 }
 
-// explainRevoke shows who holds the lock now, if the grant does not.
+// explainRevoke shows who holds the lock now, if the grant does not. (Invalid is
+// a number that no grant ever had.)
 func explainRevoke(ctx context.Context, stderr io.Writer, client *cluster.Client, name, servers string, grant uint64, err error) error {
 	kind := driver.KindOf(err)
-	if kind != driver.NotHeld && kind != driver.NotFound {
+	if kind != driver.NotHeld && kind != driver.NotFound && kind != driver.Invalid {
 		return err
 	}
 	l, getErr := client.Get(ctx, name, cluster.GetOptions{QueueLimit: 10})

@@ -90,7 +90,7 @@ func watchLocks(cmd *cobra.Command, o cluster.WatchOptions, format string) error
 			return nil
 		case errors.Is(err, cluster.ErrCompacted):
 			return withCode(exitFailure, fmt.Errorf("events after revision %s are no longer kept: look at the present state with 'holdfast lock list', and watch without --after", revisionText(o.After)))
-		case driver.KindOf(err) != driver.Unavailable && driver.KindOf(err) != driver.Overloaded:
+		case finalForWatch(err):
 			return err
 		}
 		if !silent {
@@ -99,6 +99,16 @@ func watchLocks(cmd *cobra.Command, o cluster.WatchOptions, format string) error
 		}
 		pause(ctx, watchRetry)
 	}
+}
+
+// finalForWatch reports whether trying again cannot help. A line that breaks in
+// the middle of a message may look like any other error.
+func finalForWatch(err error) bool {
+	switch driver.KindOf(err) {
+	case driver.Invalid, driver.Unsupported, driver.Denied, driver.NotFound:
+		return true
+	}
+	return false
 }
 
 func revisionText(r *uint64) string {

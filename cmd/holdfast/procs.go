@@ -19,6 +19,16 @@ type procEntry struct {
 
 func (p procEntry) dead() bool { return p.state == 'Z' || p.state == 'X' || p.state == 'x' }
 
+// standsStopped reports whether a process is stopped by a signal.
+func standsStopped(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	p, ok := parseStat(pid, stat)
+	return ok && p.state == 'T'
+}
+
 // processes reads the process table. A process that ends meanwhile is left
 // out; one that starts meanwhile may be.
 func processes() ([]procEntry, error) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"time"
 
@@ -90,12 +92,29 @@ acknowledged survives both, and kill -9.
 	return cmd
 }
 
+// check refuses settings that are each allowed, but not together.
+func (s *serveSettings) check() error {
+	host, _, err := net.SplitHostPort(s.listen)
+	if err != nil {
+		return usagef("--listen %q: %w", s.listen, err)
+	}
+	ip, err := netip.ParseAddr(host)
+	if others := host == "" || err == nil && !ip.Unmap().IsLoopback(); others && !s.insecure {
+		return usagef("--listen %s: without TLS only this machine may connect: want a loopback address such as %s, or --insecure if you accept that whoever reads the network can take locks over",
+			s.listen, defaultServer)
+	}
+	return nil
+}
+
 // stopTimeout bounds a clean stop.
 const stopTimeout = 15 * time.Second
 
 // serve runs a server until a signal or its own failure ends it. ready is
 // called when it can be used.
 func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address string)) error {
+	if err := s.check(); err != nil {
+		return err
+	}
 	ctx, interrupted, stop := notifyEnd(cmd.Context())
 	defer stop()
 	srv, err := startServer(ctx, s, newLogger(cmd.ErrOrStderr(), s))
@@ -106,10 +125,12 @@ func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address
 		return err
 	}
 	ready(cmd.OutOrStdout(), srv.Addr())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Wait() }()
 	select {
 	case <-ctx.Done():
-	case <-srv.Done():
-		return withCode(exitFailure, fmt.Errorf("the server has failed: %w", srv.Err()))
+	case err := <-ended:
+		return withCode(exitFailure, fmt.Errorf("the server has failed: %w", err))
 	}
 	stop() // a second signal has its usual effect
 	end, cancel := context.WithTimeout(context.Background(), stopTimeout)

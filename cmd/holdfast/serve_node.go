@@ -12,8 +12,8 @@ import (
 // A runningServer is what serve needs of a server.
 type runningServer interface {
 	Addr() string
-	Done() <-chan struct{} // closed when it has stopped, whyever
-	Err() error            // why, if it was not asked to
+	// Wait returns when the server has stopped: nil if it was asked to.
+	Wait() error
 	Stop(ctx context.Context) error
 }
 

@@ -2,8 +2,8 @@ package main
 
 import (
 	"os"
-	"os/signal"
 	"runtime"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +38,9 @@ func (t *terminal) close() {
 
 // ours reports whether the wrapper's group is in the foreground.
 func (t *terminal) ours() bool { return t.fd >= 0 && t.foreground() == t.own }
+
+// has reports whether pgid is the foreground group.
+func (t *terminal) has(pgid int) bool { return t.fd >= 0 && t.foreground() == pgid }
 
 func (t *terminal) foreground() int {
 	pgid, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
@@ -91,12 +94,31 @@ func withoutTTOU(fn func()) {
 // stopSelf stops this process as the terminal's Ctrl-Z would, and returns when
 // it is continued. In an orphaned process group (nobody could continue it) the
 // kernel discards the signal, and stopSelf returns at once.
+//
+// Once a program has asked os/signal for SIGTSTP, nothing in that package
+// brings its default action back, so the system call does.
 func stopSelf() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	signal.Reset(unix.SIGTSTP)
+	var before sigaction
+	if sigactionFor(unix.SIGTSTP, &sigaction{}, &before) != nil {
+		return
+	}
 	// To this very thread, so that it is delivered before the call returns.
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGTSTP)
+	_ = sigactionFor(unix.SIGTSTP, &before, nil)
+}
+
+// sigaction is the kernel's struct of that name; the zero one is the default
+// action. It is only ever handed back as the kernel gave it.
+type sigaction struct{ handler, flags, restorer, mask uint64 }
+
+func sigactionFor(s unix.Signal, set, before *sigaction) error {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(before)), 8, 0, 0)
+	if errno != 0 {
+		return os.NewSyscallError("rt_sigaction", errno)
+	}
+	return nil
 }
 
 func isTerminal(fd int) bool {

@@ -46,7 +46,7 @@ type wrapper struct {
 	renewed <-chan struct{} // gets a value after a renewal; may be nil
 	say     func(format string, args ...any)
 
-	line     *line
+	line     *guardLine
 	reports  chan report
 	gone     chan error // the guardian ended, or could not be started
 	signals  chan os.Signal
@@ -331,17 +331,21 @@ func (w *wrapper) started(pgid int) {
 // lease that ran out meanwhile has ended the child before that.
 func (w *wrapper) stopped(s syscall.Signal) {
 	wants := s == unix.SIGTTIN || s == unix.SIGTTOU
-	if s == unix.SIGSTOP {
+	switch {
+	case s == unix.SIGSTOP:
 		return // someone's wish, and theirs to undo; the lease is renewed on
-	}
-	if wants && w.term.give(w.pgid) {
+	case !standsStopped(w.pgid):
+		return // the wrapper was stopped itself when this was news
+	case wants && (w.term.give(w.pgid) || w.term.has(w.pgid)):
 		w.line.send(order{Op: orderSignal, Signal: int(unix.SIGCONT)})
 		return
+	}
+	if w.termed {
+		return // it is being ended, and must not wait for a shell
 	}
 	gave := w.term.takeBack()
 	before := time.Now()
 	stopSelf()
-	signal.Notify(w.signals, unix.SIGTSTP)
 	if gave || w.wantTTY {
 		w.term.give(w.pgid)
 	}
