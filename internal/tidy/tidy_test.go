@@ -126,7 +126,10 @@ func TestPureRooms(t *testing.T) {
 			continue
 		}
 		for _, imp := range s.imports() {
-			if slices.Contains(impure, imp) && (s.dir() != "fence" || imp != "context") {
+			if s.dir() == "fence" && (imp == "context" || imp == "sync") {
+				continue // a count of refusals may be shared by goroutines
+			}
+			if slices.Contains(impure, imp) {
 				t.Errorf("%s imports %s: the room is pure", s.path, imp)
 			}
 		}
