@@ -105,13 +105,13 @@ func (m *Machine) needed() bool {
 // turnOver ends the session at the service, and keeps trying for one TTL.
 func (m *Machine) turnOver(now Moment, acts []Action) []Action {
 	if m.endCall != 0 {
-		if now.At >= m.sentAt(m.endCall)+m.set.CallTimeout {
-			acts = append(acts, Action{Kind: Abort, Call: m.endCall})
-			m.endCall = 0
-			m.endTries++
-			m.endAt = now.At + m.backoff(now, m.endTries)
+		if now.At < m.sentAt(m.endCall)+m.set.CallTimeout {
+			return acts
 		}
-		return acts
+		acts = append(acts, Action{Kind: Abort, Call: m.endCall})
+		m.endCall = 0
+		m.endTries++
+		m.endAt = now.At + m.backoff(now, m.endTries)
 	}
 	if m.endTries > 0 && now.At >= m.overAt+m.set.TTL {
 		return m.done(acts)
