@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"holdfast/wire"
 )
 
 // connectLoop keeps one stream until the link is closed: it finds a server,
@@ -19,7 +21,6 @@ func (l *link) connectLoop() {
 	for l.ctx.Err() == nil {
 		c, err := l.connect(&next)
 		if err != nil {
-			l.failed(err)
 			back.wait(l.ctx)
 			continue
 		}
@@ -35,6 +36,9 @@ func (l *link) connectLoop() {
 		l.log.Debug("left the server", "server", c.addr, "useful", useful, "reason", why, "leader", hint)
 		if useful {
 			back.reset()
+		}
+		if errors.Is(why, errSilent) || wire.RemoteOf(why) != nil {
+			next++ // it is there, and of no use now
 		}
 		if hint != "" && hint != c.addr && back.hop(len(l.endpoints)) {
 			continue
@@ -68,7 +72,7 @@ func (l *link) connect(next *int) (*conn, error) {
 		cancel()
 		if err == nil {
 			if i := slices.Index(l.endpoints, addr); i >= 0 {
-				*next = (i + 1) % len(l.endpoints) // if it breaks, ask another first
+				*next = i // where a broken line is sought again first
 			}
 			return c, nil
 		}
@@ -76,6 +80,7 @@ func (l *link) connect(next *int) (*conn, error) {
 			return nil, l.ctx.Err()
 		}
 		failures = append(failures, fmt.Errorf("%s: %w", addr, err))
+		l.failed(errors.Join(failures...)) // for those whose time ends meanwhile
 	}
 	return nil, errors.Join(failures...)
 }

@@ -55,16 +55,20 @@ func newFake(t *testing.T) *fake {
 		t.Fatal(err)
 	}
 	f.addr = ln.Addr().String()
-	mux := http.NewServeMux()
-	mux.Handle(holdfastv1connect.NewLockServiceHandler(f))
 	p := new(http.Protocols)
 	p.SetUnencryptedHTTP2(true)
 	p.SetHTTP1(true)
-	f.srv = &http.Server{Handler: mux, Protocols: p}
+	f.srv = &http.Server{Handler: f.handler(), Protocols: p}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = f.srv.Serve(ln) })
 	t.Cleanup(func() { _ = f.srv.Close(); wg.Wait() })
 	return f
+}
+
+func (f *fake) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(holdfastv1connect.NewLockServiceHandler(f))
+	return mux
 }
 
 func (f *fake) GetStatus(context.Context, *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error) {

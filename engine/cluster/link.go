@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -157,10 +158,8 @@ func (l *link) giveUp(ctx context.Context, c *call, me caller) answer {
 	}
 	e := &driver.Error{Kind: driver.Unavailable, Outcome: outcomeOf(c)}
 	switch {
-	case l.mu.cur == nil && l.mu.why != nil:
-		e.Err = fmt.Errorf("no server can be reached (%w): %w", ctx.Err(), l.mu.why)
-	case c.sent == 0:
-		e.Err = fmt.Errorf("not sent to any server yet: %w", ctx.Err())
+	case l.mu.cur == nil:
+		e.Err = l.unreached(ctx)
 	default:
 		e.Err = fmt.Errorf("no answer yet: %w", ctx.Err())
 	}
@@ -229,7 +228,7 @@ func (l *link) wakeWaiters() {
 func (l *link) stream(ctx context.Context, not *stream) (*stream, error) {
 	for {
 		l.mu.Lock()
-		cur, changed, why, closed := l.mu.cur, l.mu.changed, l.mu.why, l.mu.closed
+		cur, changed, closed := l.mu.cur, l.mu.changed, l.mu.closed
 		l.mu.Unlock()
 		switch {
 		case closed:
@@ -241,13 +240,21 @@ func (l *link) stream(ctx context.Context, not *stream) (*stream, error) {
 		case <-changed:
 		case <-l.ctx.Done():
 		case <-ctx.Done():
-			err := ctx.Err()
-			if why != nil {
-				err = fmt.Errorf("no server can be reached (%w): %w", err, why)
-			}
-			return nil, &driver.Error{Kind: driver.Unavailable, Outcome: driver.No, Err: err}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return nil, &driver.Error{Kind: driver.Unavailable, Outcome: driver.No, Err: l.unreached(ctx)}
 		}
 	}
+}
+
+// unreached is the error of a wait for a server that ctx ended. link.mu is
+// held.
+func (l *link) unreached(ctx context.Context) error {
+	why := l.mu.why
+	if why == nil {
+		return fmt.Errorf("no answer yet from %s: %w", strings.Join(l.endpoints, ", "), ctx.Err())
+	}
+	return fmt.Errorf("no server can be reached (%w): %w", ctx.Err(), why)
 }
 
 // lose marks s as lost for ever and settles its calls. link.mu is held.
@@ -301,10 +308,13 @@ func (l *link) silence() time.Duration {
 func (l *link) attemptTimeout(candidates int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if candidates == 1 || l.mu.least == 0 {
+	switch {
+	case candidates == 1:
 		return maxAttempt
+	case l.mu.least == 0:
+		return maxAttempt / 2
 	}
-	return min(max(l.mu.least/8, minAttempt), maxAttempt)
+	return min(max(l.mu.least/8, minAttempt), maxAttempt/2)
 }
 
 // Bounds of the waits for a line. They follow from the shortest TTL.

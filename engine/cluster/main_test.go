@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"holdfast/server"
@@ -122,6 +123,7 @@ type service struct {
 	t    testing.TB
 	dir  string
 	addr string
+	reg  *prometheus.Registry // of the server that runs
 	*server.Server
 }
 
@@ -135,8 +137,9 @@ func startService(t testing.TB) *service {
 
 func (s *service) start() {
 	s.t.Helper()
+	s.reg = prometheus.NewRegistry()
 	srv, err := server.Start(context.Background(), server.Config{
-		Listen: s.addr, Dir: s.dir, Logger: slog.New(slog.DiscardHandler),
+		Listen: s.addr, Dir: s.dir, Logger: slog.New(slog.DiscardHandler), Registry: s.reg,
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -154,6 +157,23 @@ func (s *service) stop() {
 		s.t.Errorf("stop: %v", err)
 	}
 	s.Server = nil
+}
+
+// counter is the value of one of the server's counters, by the end of its name.
+func (s *service) counter(name string) (sum float64) {
+	s.t.Helper()
+	families, err := s.reg.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range families {
+		if strings.HasSuffix(f.GetName(), name) {
+			for _, m := range f.GetMetric() {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
 }
 
 // dial makes a client of addr that ends with the test.

@@ -21,7 +21,6 @@ type cutter struct {
 		up, down bool // swallow: client → server, server → client
 		refuse   bool
 		accepted int
-		changed  chan struct{}
 		closed   bool
 	}
 }
@@ -37,7 +36,6 @@ func newCutter(t *testing.T, target func() string) *cutter {
 	}
 	p := &cutter{t: t, ln: ln, target: target}
 	p.mu.pairs = make(map[*pair]struct{})
-	p.mu.changed = make(chan struct{})
 	p.done.Go(p.accept)
 	t.Cleanup(p.close)
 	return p
@@ -79,7 +77,12 @@ func (p *cutter) accept() {
 
 // copy moves bytes, or swallows them while its direction is damaged.
 func (p *cutter) copy(pr *pair, dst, src net.Conn, up bool) {
-	defer pr.close()
+	defer func() {
+		pr.close()
+		p.mu.Lock()
+		delete(p.mu.pairs, pr)
+		p.mu.Unlock()
+	}()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := src.Read(buf)

@@ -5,6 +5,7 @@ import (
 
 	"holdfast/driver"
 	"holdfast/fence"
+	"holdfast/wire"
 	"holdfast/wire/holdfastv1"
 	"holdfast/wire/holdfastv1/holdfastv1connect"
 )
@@ -51,6 +52,18 @@ func (c *Client) Delete(ctx context.Context, name string, o DeleteOptions) (revi
 	res, err := write(ctx, c, holdfastv1connect.LockServiceClient.Delete, req,
 		func(s *session, id driver.RequestID) { req.Session, req.Request = s.ref(), requestID(id) })
 	return res.GetRevision(), err
+}
+
+// ConflictRevision returns the revision that a compare-and-set found, if err is
+// a conflict; 0 says that there was no value.
+func ConflictRevision(err error) uint64 {
+	if driver.KindOf(err) != driver.Conflict {
+		return 0
+	}
+	if r := wire.RemoteOf(err); r != nil {
+		return r.Revision()
+	}
+	return 0
 }
 
 // Bound returns a channel that is closed when the session that bound values
