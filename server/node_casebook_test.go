@@ -21,13 +21,14 @@ import (
 )
 
 // replay is a shell around store and replica without clocks or goroutines: it
-// applies everything that a directory holds and notes the hash at each index.
+// applies everything that a directory holds and notes the hash at one index.
 type replay struct {
 	t      *testing.T
 	s      *store.Store
 	m      *replica.Machine
 	queue  []replica.Append
-	hashes map[uint64][32]byte
+	want   uint64 // the index at which the hash is taken; 0: none
+	hash   [32]byte
 	clocks []core.Clock
 	grants []uint64
 }
@@ -39,7 +40,9 @@ func (r *replay) Read(replica.Handle)     {}
 func (r *replay) Unknown(replica.Handle)  {}
 
 func (r *replay) Applied(a replica.Applied) {
-	r.hashes[a.Entry.Index] = r.m.State().Hash()
+	if a.Entry.Index == r.want {
+		r.hash = r.m.State().Hash()
+	}
 	r.clocks = append(r.clocks, a.Entry.Header.Clock)
 	for _, e := range a.Did.Events {
 		if e.Kind == core.EventGranted {
@@ -49,7 +52,7 @@ func (r *replay) Applied(a replica.Applied) {
 }
 
 // replayDir recovers a directory and closes it again.
-func replayDir(t *testing.T, dir string) *replay {
+func replayDir(t *testing.T, dir string, want uint64) *replay {
 	t.Helper()
 	s, err := store.Open(store.Options{Dir: dir, Logger: quietLog})
 	if err != nil {
@@ -60,7 +63,7 @@ func replayDir(t *testing.T, dir string) *replay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &replay{t: t, s: s, m: m, hashes: map[uint64][32]byte{}}
+	r := &replay{t: t, s: s, m: m, want: want}
 	m.Campaign()
 	for i := 0; i == 0 || len(r.queue) > 0; i++ {
 		if err := m.Advance(r); err != nil {
@@ -99,12 +102,11 @@ func TestCasebookC07_CrashBetweenStateAndAppliedIndex(t *testing.T) {
 		c.SnapshotEntries = 60
 	})
 	var mu sync.Mutex
-	live := map[uint64][32]byte{}
 	acked := map[uint64]bool{}
 	stop := make(chan struct{})
 	var load sync.WaitGroup
 	for i := range 4 {
-		session := n.open(fmt.Sprint("client", i), time.Minute)
+		session := n.open(fmt.Sprint("client", i), time.Hour)
 		load.Go(func() {
 			for k := uint64(1); ; k++ {
 				select {
@@ -120,13 +122,10 @@ func TestCasebookC07_CrashBetweenStateAndAppliedIndex(t *testing.T) {
 			}
 		})
 	}
-	const kills = 40
+	const kills = 15
 	compared := 0
 	for i := range kills {
 		hash, index := n.hash()
-		mu.Lock()
-		live[index] = hash
-		mu.Unlock()
 		image := filepath.Join(t.TempDir(), fmt.Sprint(i))
 		s.door.Lock() // between two calls of the store
 		mu.Lock()
@@ -140,7 +139,7 @@ func TestCasebookC07_CrashBetweenStateAndAppliedIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := replayDir(t, image)
+		r := replayDir(t, image, index)
 		if r.m.State().LastNumber() < highest {
 			t.Fatalf("grant %d was acknowledged, and the log ends with %d", highest, r.m.State().LastNumber())
 		}
@@ -151,13 +150,13 @@ func TestCasebookC07_CrashBetweenStateAndAppliedIndex(t *testing.T) {
 			}
 			last = g
 		}
-		if got, ok := r.hashes[index]; ok {
+		if r.hash != [32]byte{} {
 			compared++
-			if got != hash {
-				t.Fatalf("at index %d the state was %x, and replayed it is %x", index, hash, got)
+			if r.hash != hash {
+				t.Fatalf("at index %d the state was %x, and replayed it is %x", index, hash, r.hash)
 			}
 		}
-		if again := replayDir(t, image); again.m.State().Revision() != r.m.State().Revision() || again.m.State().LastNumber() != r.m.State().LastNumber() {
+		if again := replayDir(t, image, 0); again.m.State().Revision() != r.m.State().Revision() || again.m.State().LastNumber() != r.m.State().LastNumber() {
 			t.Error("a second recovery differs from the first")
 		}
 	}
@@ -265,7 +264,7 @@ func TestCasebookC38_WallClockIsNeverUsed(t *testing.T) {
 			switch sel.Sel.Name {
 			case "Now":
 				nows++
-			case "Unix", "UnixNano", "UnixMilli", "Round0", "Until":
+			case "Unix", "UnixNano", "UnixMilli", "Until":
 				t.Errorf("%s uses %s", name, sel.Sel.Name)
 			}
 			return true
@@ -284,7 +283,7 @@ func TestCasebookC38_WallClockIsNeverUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	took := core.Clock(time.Since(start))
-	r := replayDir(t, n.cfg.Dir)
+	r := replayDir(t, n.cfg.Dir, 0)
 	for i, c := range r.clocks {
 		if c < 0 || c > took {
 			t.Errorf("entry %d has the clock %v, and the service is %v old", i, time.Duration(c), time.Duration(took))
@@ -321,10 +320,13 @@ func TestStallDrains(t *testing.T) {
 		}
 		return ok
 	}
-	<-time.After(2500 * time.Millisecond) // beyond 2 × T
-	if !has() {
-		t.Fatal("a session expired before the connections were read")
-	}
+	held := time.Now()
+	eventually(t, "the connections are held back for more than 2 × T", func() bool {
+		if !has() {
+			t.Fatal("a session expired before the connections were read")
+		}
+		return time.Since(held) > 2200*time.Millisecond
+	})
 	done()
 	eventually(t, "the silent session ends", func() bool {
 		select {

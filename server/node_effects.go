@@ -90,11 +90,6 @@ func (l *loop) Role(r replica.Role) {
 	case r.Leads && !l.leading:
 		l.leading = true
 		l.lease.Lead(l.n.now(), r.Term, l.m.State())
-		select {
-		case <-l.n.led:
-		default:
-			close(l.n.led)
-		}
 		l.log.Info("leading", "term", r.Term, "index", l.m.State().Index())
 	case !r.Leads && l.leading:
 		l.leading = false
@@ -188,15 +183,8 @@ func (l *loop) pulse(id core.SessionID) Pulse {
 		return Pulse{Err: ErrSessionLost}
 	}
 	p := Pulse{TTL: timing.TTL, Contended: st.Contended(id)}
-	s, _ := st.Session(id)
-	for _, g := range s.Grants {
-		if t, timed := st.GrantTiming(g.Number); timed && t.Revoked {
-			h, _ := st.GrantByNumber(g.Number)
-			p.Revoked = append(p.Revoked, Revocation{Grant: g.Number, Lock: g.Lock, Cause: h.Cause, By: h.By})
-		}
-	}
-	for _, t := range s.Tombstones {
-		p.Revoked = append(p.Revoked, Revocation{Grant: t.Grant, Lock: t.Lock, Cause: t.Cause, By: t.By, Gone: true})
+	for _, t := range st.TakenBack(id) {
+		p.Revoked = append(p.Revoked, Revocation{Grant: t.Grant, Lock: t.Lock, Cause: t.Cause, By: t.By, Gone: !t.Held})
 	}
 	return p
 }

@@ -230,4 +230,8 @@ func (l *loop) publish() {
 		l.n.status.Store(&s)
 		l.n.met.show(s)
 	}
+	if l.leading && !l.led {
+		l.led = true
+		close(l.n.led)
+	}
 }

@@ -76,6 +76,7 @@ type loop struct {
 	disk  *disk
 
 	leading bool
+	led     bool           // it led before
 	handles replica.Handle // the last one used
 
 	first    []proposal // of the lease machine: before all others
@@ -456,15 +457,11 @@ func (b *batch) take(queue []proposal) []proposal {
 
 // endsOf is how many grants and waits a command that ends a session removes.
 func (b *batch) endsOf(cmd core.Command) int {
-	var id core.SessionID
 	switch c := cmd.(type) {
 	case core.End:
-		id = c.ID
+		return b.state.SessionLoad(c.ID)
 	case core.Expire:
-		id = c.ID
-	default:
-		return 0
+		return b.state.SessionLoad(c.ID)
 	}
-	s, _ := b.state.Session(id)
-	return len(s.Grants) + len(s.Waits)
+	return 0
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -210,5 +211,31 @@ func TestNodeRestart(t *testing.T) {
 	n.do(core.Release{Session: a, Grant: g.Number})
 	if next := n.granted(wait); next.Number != g.Number+1 {
 		t.Errorf("grant after the restart is %d", next.Number)
+	}
+}
+
+func TestPulseTellsOfRevokes(t *testing.T) {
+	n := startTestNode(t, nil)
+	a, b := n.open("a", 10*time.Second), n.open("b", 10*time.Second)
+	first, second := n.granted(n.acquire(a, 0, 1, "l")), n.granted(n.acquire(a, 1, 1, "m"))
+	n.do(core.Revoke{Lock: "l", Grant: first.Number, Cause: core.ByOperator, By: "kim"})
+	n.do(core.Revoke{Lock: "m", Grant: second.Number, Now: true, Cause: core.ByOperator, By: "lee"})
+	want := []Revocation{
+		{Grant: first.Number, Lock: "l", Cause: core.ByOperator, By: "kim"},
+		{Grant: second.Number, Lock: "m", Cause: core.ByOperator, By: "lee", Gone: true},
+	}
+	for range 2 { // until they are acknowledged
+		if p := n.keepalive(a); p.Err != nil || !slices.Equal(p.Revoked, want) {
+			t.Errorf("pulse is %+v: want %+v", p, want)
+		}
+	}
+	if p := n.keepalive(b); p.Err != nil || len(p.Revoked) != 0 {
+		t.Errorf("another session's pulse is %+v", p)
+	}
+	for _, g := range []*core.Grant{first, second} {
+		n.do(core.Release{Session: a, Grant: g.Number})
+	}
+	if p := n.keepalive(a); p.Err != nil || len(p.Revoked) != 0 {
+		t.Errorf("pulse after the acknowledgement is %+v", p)
 	}
 }
