@@ -52,6 +52,8 @@ type nodeHooks struct {
 	hangCheck time.Duration
 	// spaceEvery is how often the free space is looked at; 0 is the default.
 	spaceEvery time.Duration
+	// loop is shown the node's loop before it runs.
+	loop func(*loop)
 	// now replaces the monotonic clock.
 	now func() time.Duration
 }
@@ -139,6 +141,9 @@ func StartNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
 		n.met.unregister()
 		s.Close()
 		return nil, err
+	}
+	if cfg.hooks.loop != nil {
+		cfg.hooks.loop(l)
 	}
 	l.publish()
 	go l.run()
