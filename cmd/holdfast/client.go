@@ -18,8 +18,12 @@ import (
 	"holdfast/engine/cluster"
 )
 
-// callTimeout bounds what an operator's command waits for an answer.
-const callTimeout = 10 * time.Second
+// callTimeout bounds what an operator's command waits for an answer, and
+// searchTimeout how long it looks for a server.
+const (
+	callTimeout   = 10 * time.Second
+	searchTimeout = 2 * time.Second
+)
 
 // dial connects an operator's command to the service.
 func dial(cmd *cobra.Command) (*cluster.Client, error) {
@@ -27,7 +31,7 @@ func dial(cmd *cobra.Command) (*cluster.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.Dial(cmd.Context(), servers, &cluster.Options{Label: "holdfast " + cmd.Name(), Host: hostName()})
+	c, err := cluster.Dial(cmd.Context(), servers, &cluster.Options{Label: "holdfast " + cmd.Name(), Host: hostName(), OpenTimeout: searchTimeout})
 	if err != nil {
 		return nil, unreachable(servers, err)
 	}
@@ -44,8 +48,14 @@ func unreachable(servers string, err error) error {
 		return withCode(exitUsage, err)
 	}
 	return withCode(exitUnreachable, fmt.Errorf("no lock service reachable at %s: %w; start one with 'holdfast serve', or name it with --server or %s",
-		servers, err, serverVariable))
+		servers, oneLine{err}, serverVariable))
 }
+
+// oneLine joins the lines of an error's text.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
+func (e oneLine) Unwrap() error { return e.error }
 
 // hostName is this machine's name, for people.
 func hostName() string {

@@ -41,9 +41,10 @@ type guardian struct {
 	lease schedule // told by the wrapper
 	drain schedule // for those that outlive the child in its group
 
-	orphaned bool    // the wrapper is gone
-	exited   instant // of the child itself; 0: it lives
-	told     bool    // lingering was reported
+	execs    chan int // gets exec's error number, 0 for none; nil once it is known
+	orphaned bool     // the wrapper is gone
+	exited   instant  // of the child itself; 0: it lives
+	told     bool     // lingering was reported
 	done     bool
 }
 
@@ -120,7 +121,6 @@ func (g *guardian) run() int {
 	defer timer.close()
 	orders := make(chan order, 16)
 	go receive(g.line.file, orders)
-	execs := make(chan int, 1)
 	changes := make(chan childChange, 16)
 	go followChild(g.pgid, changes)
 	sweep := time.NewTicker(20 * time.Millisecond)
@@ -138,8 +138,8 @@ func (g *guardian) run() int {
 				orders = nil
 				break
 			}
-			g.obey(o, execs)
-		case errno := <-execs:
+			g.obey(o)
+		case errno := <-g.execs:
 			g.execDone(errno)
 		case c := <-changes:
 			g.changed(c)
@@ -158,18 +158,12 @@ func (g *guardian) run() int {
 	return exitOK
 }
 
-func (g *guardian) obey(o order, execs chan<- int) {
+func (g *guardian) obey(o order) {
 	switch o.Op {
 	case orderGo:
 		_, _ = unix.Write(g.stub, []byte{1})
-		go func() {
-			var errno [1]byte
-			if n, _ := readRetry(g.stub, errno[:]); n == 1 {
-				execs <- int(errno[0])
-				return
-			}
-			execs <- 0
-		}()
+		g.execs = make(chan int, 1)
+		go readErrno(g.stub, g.execs)
 	case orderExtend:
 		g.lease.extend(o.TermAt, o.KillAt)
 	case orderEnd:
@@ -177,6 +171,17 @@ func (g *guardian) obey(o order, execs chan<- int) {
 	case orderSignal:
 		g.kill(syscall.Signal(o.Signal))
 	}
+}
+
+// readErrno tells what the stub says of exec: its error number, or, when exec
+// closes the line, 0.
+func readErrno(stub int, to chan<- int) {
+	var errno [1]byte
+	if n, _ := readRetry(stub, errno[:]); n == 1 {
+		to <- int(errno[0])
+		return
+	}
+	to <- 0
 }
 
 // orphan: the wrapper is gone, and with it the renewals.
@@ -198,6 +203,7 @@ func (g *guardian) signalled(s os.Signal) {
 }
 
 func (g *guardian) execDone(errno int) {
+	g.execs = nil
 	unix.Close(g.stub)
 	if errno != 0 {
 		g.line.send(report{Event: reportExecFailed, Errno: errno})
@@ -210,6 +216,9 @@ func (g *guardian) changed(c childChange) {
 	if c.stopped {
 		g.line.send(report{Event: reportStopped, Signal: c.status, At: bootNow()})
 		return
+	}
+	if g.execs != nil {
+		g.execDone(<-g.execs) // the stub is dead, so this is known
 	}
 	g.exited = bootNow()
 	g.drain.extend(g.exited+g.grace, g.exited+2*g.grace)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,11 +27,16 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	for _, e := range os.Environ() {
-		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, "HOLDFAST_") {
+		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, "HOLDFAST_") && name != soakVariable {
 			os.Unsetenv(name) // the tests' own settings only
 		}
 	}
 	os.Setenv(binaryVariable, "1")
+	// The tests wait for leases and other processes more than they compute.
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set("6")
+	}
 	os.Exit(m.Run())
 }
 
@@ -145,6 +151,16 @@ func (p *program) wait() int {
 		return 128 + int(status.Signal())
 	}
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// ended reports whether the program has ended.
+func (p *program) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // expect waits for the end and checks the exit code.

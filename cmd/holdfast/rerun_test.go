@@ -71,7 +71,7 @@ func TestCasebookC60_RetryFailed(t *testing.T) {
 	// The second one dies in mid-job, with its wrapper.
 	second := start(t, s.on(), job("sleep 1000")...)
 	h := s.holds(t, "c60")
-	second.says("this is a rerun")
+	eventually(t, "the second run's word", func() bool { return strings.Contains(second.stderr.String(), "this is a rerun") })
 	kill(second.cmd.Process.Pid, unix.SIGKILL)
 	third := run(t, 0, s.on(), job("true")...)
 	third.says("this is a rerun: grant "+h.Grant, "expired")

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -172,15 +173,34 @@ func (r *runRequest) run(ctx context.Context) error {
 	}
 	ctx, interrupted, stop := notifyEnd(ctx)
 	defer stop()
-	renewed := make(chan struct{}, 1)
-	client, err := r.dial(ctx, renewed)
+	wait, cancel := ctx, context.CancelFunc(func() {})
+	if r.wait > 0 {
+		wait, cancel = context.WithTimeout(ctx, r.wait)
+	}
+	defer cancel()
+	w := &wrapper{
+		cmd: command{path: path, argv: r.argv, grace: r.grace}, renewed: make(chan struct{}, 1),
+	}
+	client, err := r.dial(wait, w.renewed)
 	if err == nil {
 		defer func() { _ = client.Close(context.Background()) }()
 	}
 	var grant *holdfast.Grant
 	if err == nil {
-		grant, err = r.get(ctx, client)
+		grant, err = r.get(ctx, wait, client)
 	}
+	tell := newSayer(os.Stderr)
+	defer tell.close()
+	w.say = tell.say
+	if err == nil && r.acquire.RetryFailed {
+		if note := r.rerunNote(client, grant); note != "" {
+			tell.say("%s", note)
+		}
+	}
+	// From here on signals are for the command. Whatever came before is not
+	// lost: it is looked at after the change.
+	w.catch()
+	stop()
 	if s := interrupted(); s != 0 {
 		if grant != nil {
 			_ = grant.Release(context.Background(), holdfast.Failed())
@@ -190,24 +210,11 @@ func (r *runRequest) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tell := newSayer(os.Stderr)
-	defer tell.close()
-	if r.acquire.RetryFailed {
-		if note := r.rerunNote(client, grant); note != "" {
-			tell.say("%s", note)
-		}
-	}
-	stop()
-	return r.guard(grant, path, renewed, tell)
+	return r.guard(grant, w)
 }
 
-// dial connects. The search is bounded by --wait too.
+// dial connects.
 func (r *runRequest) dial(ctx context.Context, renewed chan<- struct{}) (*cluster.Client, error) {
-	if r.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.wait)
-		defer cancel()
-	}
 	client, err := cluster.Dial(ctx, r.servers, &cluster.Options{
 		TTL: r.options.TTL, Margin: r.options.Margin,
 		KeepaliveInterval: r.options.KeepaliveInterval, CallTimeout: r.options.CallTimeout,
@@ -228,14 +235,8 @@ func (r *runRequest) dial(ctx context.Context, renewed chan<- struct{}) (*cluste
 	return client, nil
 }
 
-// get acquires the lock, or says who has it.
-func (r *runRequest) get(ctx context.Context, client *cluster.Client) (*holdfast.Grant, error) {
-	wait := ctx
-	if r.wait > 0 {
-		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(ctx, r.wait)
-		defer cancel()
-	}
+// get acquires the lock, or says who has it. wait is ctx, bounded by --wait.
+func (r *runRequest) get(ctx, wait context.Context, client *cluster.Client) (*holdfast.Grant, error) {
 	grant, err := client.Acquire(wait, r.name, r.acquire)
 	if err == nil {
 		return grant, nil
@@ -245,7 +246,7 @@ func (r *runRequest) get(ctx context.Context, client *cluster.Client) (*holdfast
 	}
 	switch {
 	case errors.Is(err, holdfast.ErrClosed):
-		return nil, withCode(r.conflictCode, closedError(r.name, r.acquire.OncePer, err))
+		return nil, withCode(r.conflictCode, r.closed(client, err))
 	case errors.Is(err, holdfast.ErrUnavailable), errors.Is(err, holdfast.ErrSessionLost):
 		return nil, unreachable(r.servers, err)
 	case errors.Is(err, holdfast.ErrInvalid), errors.Is(err, holdfast.ErrUnsupported):
@@ -275,27 +276,29 @@ func (r *runRequest) timedOut(client *cluster.Client) error {
 		r.name, r.wait, holderName(h.Label, h.Host, h.SessionID), h.Held.Round(time.Millisecond), h.Grant, l.Waiters, shellQuote(r.name)))
 }
 
-// closedError says that the lock is closed, why, and when it opens.
-func closedError(name string, period time.Duration, err error) error {
-	text := fmt.Sprintf("lock %q is closed: it ran already in this period", name)
-	if period > 0 {
-		text = fmt.Sprintf("lock %q is closed: it ran already in this period (--once-per %v)", name, period)
+// closed says that the lock is closed, why, and when it opens.
+func (r *runRequest) closed(client *cluster.Client, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	why := "it ran already in this period"
+	if r.acquire.OncePer > 0 {
+		why += fmt.Sprintf(" (--once-per %v)", r.acquire.OncePer)
+	}
+	if l, err := client.Get(ctx, r.name, cluster.GetOptions{QueueLimit: 1}); err == nil && l.Closed && l.ClosedCause != "once-per" {
+		why = "its last holder did not give it back (" + l.ClosedCause + ")"
 	}
 	if e, ok := errors.AsType[*holdfast.Error](err); ok && e.OpensIn > 0 {
-		return fmt.Errorf("%s; it opens in %v, at %s", text, e.OpensIn.Round(time.Millisecond), time.Now().Add(e.OpensIn).Format("15:04:05"))
+		return fmt.Errorf("lock %q is closed: %s; it opens in %v, at %s", r.name, why, e.OpensIn.Round(time.Millisecond), time.Now().Add(e.OpensIn).Format(time.DateTime))
 	}
-	return fmt.Errorf("%s; see when it opens with 'holdfast lock get %s'", text, shellQuote(name))
+	return fmt.Errorf("lock %q is closed: %s; see when it opens with 'holdfast lock get %s'", r.name, why, shellQuote(r.name))
 }
 
 // guard runs the command under the grant and turns its end into run's own.
-func (r *runRequest) guard(grant *holdfast.Grant, path string, renewed <-chan struct{}, tell *sayer) error {
-	w := &wrapper{
-		cmd:   command{path: path, argv: r.argv, env: childEnv(os.Environ(), grant), grace: r.grace},
-		lease: grant, renewed: renewed, say: tell.say,
-	}
+func (r *runRequest) guard(grant *holdfast.Grant, w *wrapper) error {
+	w.lease, w.cmd.env = grant, childEnv(os.Environ(), grant)
 	end := w.run()
 	if len(end.survivors) > 0 {
-		tell.say("these processes left the command's group and live on, without the lock: %s", listed(end.survivors))
+		w.say("these processes left the command's group and live on, without the lock: %s", listed(end.survivors))
 	}
 	failed := end.err != nil || end.lost != nil || end.code != 0
 	var opts []holdfast.ReleaseOption
@@ -303,17 +306,17 @@ func (r *runRequest) guard(grant *holdfast.Grant, path string, renewed <-chan st
 		opts = append(opts, holdfast.Failed())
 	}
 	if err := grant.Release(context.Background(), opts...); err != nil && end.lost == nil {
-		tell.say("%v", err)
+		w.say("%v", err)
 	}
 	if failed && end.lost == nil && r.acquire.RetryFailed {
-		tell.say("the command failed: lock %q stays open for another run in this period (--retry-failed)", r.name)
+		w.say("the command failed: lock %q stays open for another run in this period (--retry-failed)", r.name)
 	}
 	switch {
 	case end.err != nil:
 		if e, ok := errors.AsType[*execError](end.err); ok {
 			return withCode(e.exitCode(), e)
 		}
-		return end.err
+		return withCode(exitFailure, end.err)
 	case end.lost != nil:
 		return withCode(exitLost, fmt.Errorf("lock %q was lost while the command ran, which was ended (exit code %d): %w", r.name, end.code, end.lost))
 	case end.code != 0:
@@ -345,8 +348,9 @@ func childEnv(env []string, grant *holdfast.Grant) []string {
 }
 
 // notifyEnd returns a context that ends with the first signal that asks this
-// process to end, and what tells which one it was (0: none).
-func notifyEnd(ctx context.Context) (context.Context, func() syscall.Signal, func()) {
+// process to end, and what tells which one it was (0: none). After stop, no
+// further signal is taken, and none that was taken is left out.
+func notifyEnd(ctx context.Context) (_ context.Context, first func() syscall.Signal, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := make(chan os.Signal, 4)
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
@@ -354,28 +358,24 @@ func notifyEnd(ctx context.Context) (context.Context, func() syscall.Signal, fun
 			signal.Notify(c, s)
 		}
 	}
-	quit := make(chan struct{})
+	took := make(chan struct{})
 	go func() {
-		select {
-		case s := <-c:
+		defer close(took)
+		if s, ok := <-c; ok {
 			cancel(signalError{s.(syscall.Signal)})
-		case <-quit:
 		}
 	}()
-	first := func() syscall.Signal {
+	first = func() syscall.Signal {
 		if e, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
 			return e.Signal
 		}
 		return 0
 	}
-	stopped := false
-	stop := func() {
-		if !stopped {
-			stopped = true
-			signal.Stop(c)
-			close(quit)
-		}
-	}
+	stop = sync.OnceFunc(func() {
+		signal.Stop(c)
+		close(c) // nothing is sent to it any more
+		<-took
+	})
 	return ctx, first, stop
 }
 

@@ -37,7 +37,7 @@ func TestCasebookC57_ExitCodes(t *testing.T) {
 			says("not granted within 100ms", `"first"`, "grant "+h.Grant)
 		run(t, 3, s.on(), "run", "c57/busy", "--no-wait", "--conflict-exit-code", "3", "--", "touch", end)
 		run(t, exitConflict, s.on(), "run", "c57/busy", "--limit", "2", "--no-wait", "--", "touch", end)
-		if readFile(end) != "" || holder.cmd.ProcessState != nil {
+		if readFile(end) != "" || holder.ended() {
 			t.Error("a command ran without the lock")
 		}
 		create(t, end)

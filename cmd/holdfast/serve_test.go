@@ -35,7 +35,7 @@ func TestServeStopsWithWaiters(t *testing.T) {
 	s := dev(t)
 	holder := start(t, s.on(), "run", "w", "--ttl", "2s", "--", "sleep", "1000")
 	s.holds(t, "w")
-	waiter := start(t, s.on(), "run", "w", "--", "true")
+	waiter := start(t, s.on(), "run", "w", "--ttl", "2s", "--", "true")
 	eventually(t, "the waiter", func() bool { l, _ := s.lock(t, "w"); return l.Waiters == 1 })
 	s.signal(unix.SIGTERM)
 	s.expect(0)

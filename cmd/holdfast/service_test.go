@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -12,12 +13,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"holdfast/engine/cluster"
 )
 
 // A service is a real server process.
 type service struct {
 	*program
-	addr string
+	addr   string
+	client func() (*cluster.Client, error)
 }
 
 // startService starts holdfast dev or serve and waits until it serves.
@@ -36,6 +40,13 @@ func startService(t *testing.T, args ...string) *service {
 		s.addr, _, _ = strings.Cut(rest, ",")
 		return ok && strings.Contains(rest, "\n")
 	})
+	s.client = sync.OnceValues(func() (*cluster.Client, error) {
+		c, err := cluster.Dial(context.Background(), s.addr, nil)
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close(context.Background()) })
+		}
+		return c, err
+	})
 	return s
 }
 
@@ -48,18 +59,22 @@ func dev(t *testing.T) *service {
 // on is a command line's environment that names the service.
 func (s *service) on() []string { return []string{serverVariable + "=" + s.addr} }
 
-// lock shows a lock as lock get -o json does; ok is false if there is none.
+// lock shows a lock in the form of lock get -o json, without a process for
+// each look; ok is false if there is none.
 func (s *service) lock(t *testing.T, name string) (l lockJSON, ok bool) {
 	t.Helper()
-	p := start(t, s.on(), "lock", "get", "-o", "json", "--", name)
-	if p.wait() == exitMissing {
+	client, err := s.client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.Get(t.Context(), name, cluster.GetOptions{})
+	if isNotFound(err) {
 		return l, false
 	}
-	p.expect(0)
-	if err := json.Unmarshal([]byte(p.stdout.String()), &l); err != nil {
-		t.Fatalf("%q: %v", p.stdout, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return l, true
+	return toLockJSON(got, s.addr), true
 }
 
 // holds waits until the lock is held, and returns its holder.

@@ -43,7 +43,7 @@ type commandEnd struct {
 type wrapper struct {
 	cmd     command
 	lease   lease
-	renewed <-chan struct{} // gets a value after a renewal; may be nil
+	renewed chan struct{} // gets a value after a renewal; may be nil
 	say     func(format string, args ...any)
 
 	line     *guardLine
@@ -74,14 +74,15 @@ const backupDelay = 100 * time.Millisecond
 // was then renewed after all: SIGTERM is never taken back.
 var errEndedEarly = errors.New("the lease was not renewed until the grace before its deadline; SIGTERM is never taken back")
 
-// run starts the command and returns when its whole group has ended.
+// run starts the command and returns when its whole group has ended. catch
+// must have been called. Signals stay caught afterwards, so that none of them
+// keeps the lock from being released.
 func (w *wrapper) run() commandEnd {
 	if err := w.start(); err != nil {
 		return commandEnd{err: err}
 	}
 	defer w.term.close()
 	defer w.line.file.Close()
-	defer signal.Stop(w.signals)
 	timer, err := newBootTimer()
 	if err != nil {
 		return commandEnd{err: err} // the guardian ends with its line
@@ -138,7 +139,6 @@ func (w *wrapper) start() error {
 	argv := append([]string{guardCommand, list, w.cmd.grace.String(), w.cmd.path}, w.cmd.argv...)
 	started := make(chan int, 1)
 	w.gone = make(chan error, 2)
-	w.catch()
 	go func() {
 		// The guardian's parent-death signal is tied to this thread.
 		runtime.LockOSThread()

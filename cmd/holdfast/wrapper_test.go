@@ -41,6 +41,7 @@ func fakeRun(args []string) int {
 		cmd:   command{path: path, argv: args[3:], env: os.Environ(), grace: d[1]},
 		lease: l, say: tell.say,
 	}
+	w.catch()
 	end := w.run()
 	tell.say("survivors: %s", listed(end.survivors))
 	if end.lost != nil {
@@ -291,6 +292,26 @@ func TestDescriptorsPass(t *testing.T) {
 	if got := p.stdout.String(); got != string(want) {
 		t.Errorf("the command has the descriptors %q, alone it has %q", got, want)
 	}
+}
+
+// What is ignored stays ignored, for the command too (nohup).
+func TestIgnoredSignalsStayIgnored(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ready, end := filepath.Join(dir, "ready"), filepath.Join(dir, "end")
+	p := newProgram(t, nil)
+	p.cmd = exec.Command("sh", "-c", `trap '' HUP; exec "$@"`, "x", binary(t), fakeRunCommand, "30s", "2s", "24h",
+		"bash", "-c", `echo $$ >"$2"; `+untilFile+`exit 3`, "x", end, ready)
+	p.start()
+	pid := pidFrom(t, ready)
+	p.signal(unix.SIGHUP)
+	kill(pid, unix.SIGHUP)
+	// bash itself ignores SIGQUIT, the third bit.
+	if status := readFile(fmt.Sprintf("/proc/%d/status", pid)); !strings.Contains(status, "SigIgn:\t0000000000000005\n") {
+		t.Errorf("the command's ignored signals are not SIGHUP alone: %s", status)
+	}
+	create(t, end)
+	p.expect(3)
 }
 
 func TestExecFailures(t *testing.T) {

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"holdfast"
+	"holdfast/engine/cluster"
+)
+
+// soakVariable sets how often the server is killed; make soak uses 200.
+const soakVariable = "HOLDFAST_SOAK"
+
+func rounds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv(soakVariable)
+	if text == "" {
+		return 8
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q: want how often to kill the server, a number from 1", soakVariable, text)
+	}
+	return n
+}
+
+// A crash is the load that a server is killed under, and what it must keep.
+type crash struct {
+	t      *testing.T
+	client *cluster.Client
+	stop   chan struct{}
+	acked  atomic.Uint64 // the highest token that any answer told
+	grants atomic.Uint64 // how many were acknowledged
+	fails  chan error
+	wg     sync.WaitGroup
+}
+
+// Kill -9 of the server under load: no acknowledged grant is lost or given
+// twice, tokens rise strictly over all restarts, and a lock that was held
+// before is held after, by the same grant, with its holder none the wiser.
+func TestServerKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	s := startService(t, "serve", "--data", data, "--listen", "127.0.0.1:0", "--log-level", "warn")
+	client, err := cluster.Dial(t.Context(), s.addr, &cluster.Options{TTL: time.Minute, Label: "crash test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close(context.Background())
+	c := &crash{t: t, client: client, stop: make(chan struct{}), fails: make(chan error, 64)}
+	kept, err := client.Acquire(t.Context(), "kept", cluster.AcquireOptions{Value: []byte("value")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	detached := start(t, s.on(), "run", "kept/run", "--ttl", "1m", "--", "sleep", "1000")
+	runGrant := s.holds(t, "kept/run").Grant
+	for i := range 8 {
+		// Pairs of workers contend for a lock, and each has one of its own.
+		c.wg.Go(func() { c.work(fmt.Sprintf("shared/%d", i/2)) })
+		c.wg.Go(func() { c.work(fmt.Sprintf("own/%d", i)) })
+	}
+	for round := range rounds(t) {
+		before := c.grants.Load()
+		eventually(t, "progress", func() bool { return c.grants.Load() >= before+uint64(round%4)*20 || len(c.fails) > 0 })
+		kill(s.cmd.Process.Pid, unix.SIGKILL)
+		s.wait()
+		s = startService(t, "serve", "--data", data, "--listen", s.addr, "--log-level", "warn")
+		c.holdsStill(kept, round)
+	}
+	close(c.stop)
+	c.wg.Wait()
+	close(c.fails)
+	for err := range c.fails {
+		t.Error(err)
+	}
+	if h := s.holds(t, "kept/run"); h.Grant != runGrant {
+		t.Errorf("the lock of a command is held by grant %s, was by %s", h.Grant, runGrant)
+	}
+	detached.signal(unix.SIGTERM)
+	detached.expect(143)
+	if err := kept.Release(context.Background()); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d grants acknowledged over %d kills, highest token %d", c.grants.Load(), rounds(t), c.acked.Load())
+}
+
+// holdsStill checks a lock that is held all the time.
+func (c *crash) holdsStill(g *holdfast.Grant, round int) {
+	c.t.Helper()
+	if err := g.Err(); err != nil {
+		c.t.Fatalf("round %d: the grant held all the time: %v", round, err)
+	}
+	l, err := c.client.Get(c.t.Context(), g.Lock(), cluster.GetOptions{})
+	if err != nil {
+		c.t.Fatalf("round %d: get: %v", round, err)
+	}
+	if len(l.Holders) != 1 || l.Holders[0].Token != g.Token() || string(l.Value) != "value" {
+		c.t.Fatalf("round %d: the lock held all the time is %+v, want held by %v", round, l, g.Token())
+	}
+}
+
+// work acquires and releases until it is told to stop. Every answer counts as
+// a promise from then on.
+func (c *crash) work(name string) {
+	for {
+		select {
+		case <-c.stop:
+			return
+		default:
+		}
+		if err := c.once(name); err != nil {
+			select {
+			case c.fails <- fmt.Errorf("%s: %w", name, err):
+			default:
+			}
+			return
+		}
+	}
+}
+
+func (c *crash) once(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	floor := c.acked.Load() // whatever was told before this request was made
+	g, err := c.client.Locker().Acquire(ctx, name)
+	if err != nil {
+		return err
+	}
+	n := g.Token().Number
+	if n <= floor {
+		return fmt.Errorf("token %d after %d had been given out", n, floor)
+	}
+	for {
+		high := c.acked.Load()
+		if n <= high || c.acked.CompareAndSwap(high, n) {
+			break
+		}
+	}
+	c.grants.Add(1)
+	// The grant is acknowledged: from here to its release the service must
+	// know it, through any number of kills.
+	l, err := c.client.Get(ctx, name, cluster.GetOptions{QueueLimit: 1})
+	if err != nil {
+		return fmt.Errorf("acknowledged grant %d: %w", n, err)
+	}
+	if len(l.Holders) != 1 || l.Holders[0].Token != g.Token() {
+		return fmt.Errorf("acknowledged grant %d is lost: the lock is %+v", n, l)
+	}
+	if err := g.Err(); err != nil {
+		return fmt.Errorf("acknowledged grant %d: %w", n, err)
+	}
+	err = g.Release(ctx)
+	// While the server is down a release may stay pending; it is repeated.
+	for errors.Is(err, holdfast.ErrReleasePending) && ctx.Err() == nil {
+		err = g.Release(ctx)
+	}
+	return err
+}
