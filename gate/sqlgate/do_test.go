@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +32,7 @@ func count(ctx context.Context, s *snap) (n int, err error) {
 // A write that read is not applied on top of another that came between, with
 // the same token; one that did not read is.
 func TestDoNoticesAChangeSinceTheSnapshot(t *testing.T) {
-	s := newShop(t, time.Second)
+	s := newShop(t)
 	between := func(read bool) error {
 		return s.gate.Do(t.Context(), token(5), func(ctx context.Context, snapshot *snap) (stmts, error) {
 			if read {
@@ -59,7 +58,7 @@ func TestDoNoticesAChangeSinceTheSnapshot(t *testing.T) {
 
 // Many goroutines of one holder count up and lose nothing.
 func TestDoLosesNoUpdate(t *testing.T) {
-	s := newShop(t, 10*time.Second)
+	s := newShop(t)
 	const workers, each = 4, 8
 	errs := make([]error, workers)
 	var all sync.WaitGroup
@@ -90,7 +89,7 @@ func TestDoLosesNoUpdate(t *testing.T) {
 
 // The snapshot shows one instant, cannot write, and ends with its function.
 func TestSnapshot(t *testing.T) {
-	s := newShop(t, time.Second)
+	s := newShop(t)
 	if err := s.write(token(5), "first"); err != nil {
 		t.Fatal(err)
 	}
@@ -146,11 +145,8 @@ func TestSnapshot(t *testing.T) {
 
 // All statements of a Do are applied, or none.
 func TestDoIsAllOrNothing(t *testing.T) {
-	s := newShop(t, time.Second)
+	s := newShop(t)
 	for _, setup := range []string{
-		`PRAGMA foreign_keys = ON`,
-		`CREATE TABLE parent (id INTEGER PRIMARY KEY)`,
-		`CREATE TABLE child (parent REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)`,
 		`CREATE TABLE once (v PRIMARY KEY ON CONFLICT ROLLBACK)`,
 		`INSERT INTO once VALUES (1)`,
 		`CREATE TABLE evil (v)`,
@@ -191,7 +187,7 @@ func TestDoIsAllOrNothing(t *testing.T) {
 
 // A constraint that is checked at the commit fails it, and nothing is written.
 func TestDoWhenTheCommitFails(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "data.db")
+	path := newPath(t)
 	db := open(t, "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=foreign_keys(1)")
 	for _, setup := range []string{createLedger, `CREATE TABLE parent (id INTEGER PRIMARY KEY)`,
 		`CREATE TABLE child (parent REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)`} {
@@ -220,7 +216,11 @@ func TestDoWhenTheCommitFails(t *testing.T) {
 
 // Statements that do not end are stopped, and hold nobody up for longer.
 func TestDoIsBounded(t *testing.T) {
-	s := newShop(t, 100*time.Millisecond)
+	s := newShop(t)
+	if err := s.gate.Arm(t.Context(), token(5)); err != nil {
+		t.Fatal(err)
+	}
+	s.gate.SetBound(100 * time.Millisecond)
 	err := s.gate.Do(t.Context(), token(5), func(context.Context, *snap) (stmts, error) {
 		return stmts{insert(token(5), "a"), sqlgate.Exec(`INSERT INTO ledger (token, value)
 			WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT 'x', i FROM n WHERE i < 0`)}, nil
@@ -229,6 +229,7 @@ func TestDoIsBounded(t *testing.T) {
 		t.Fatalf("Do got %v; want it stopped after 100ms", err)
 	}
 	s.wantValues()
+	s.gate.SetBound(20 * time.Second)
 	if err := s.gate.Arm(t.Context(), token(6)); err != nil {
 		t.Fatal(err)
 	}
@@ -237,26 +238,13 @@ func TestDoIsBounded(t *testing.T) {
 // Whatever becomes of the function, connections go back to the pool as they
 // were, and its own error comes back.
 func TestDoGivesConnectionsBack(t *testing.T) {
-	s := newShop(t, time.Second)
+	s := newShop(t)
 	db := s.resource.db
 	db.SetMaxOpenConns(2)
-	for _, pragma := range []string{`PRAGMA busy_timeout = 1234`, `PRAGMA synchronous = OFF`} {
-		for range 2 { // both connections
-			a, err := db.Conn(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer a.Close()
-			if _, err := a.ExecContext(t.Context(), pragma); err != nil {
-				t.Fatal(err)
-			}
-			a.Close()
-		}
-	}
 	mine := errors.New("mine")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
 		if err := s.gate.Do(t.Context(), token(5), func(context.Context, *snap) (stmts, error) { return nil, mine }); err != mine {
 			t.Fatalf("Do got %v, want the function's own error", err)
 		}
@@ -285,17 +273,12 @@ func TestDoGivesConnectionsBack(t *testing.T) {
 	if n := db.Stats().InUse; n != 0 {
 		t.Errorf("%d connections are still in use", n)
 	}
-	var timeout, synchronous, queryOnly int
-	row := db.QueryRow(`SELECT b.timeout, s.synchronous, q.query_only FROM pragma_busy_timeout b, pragma_synchronous s, pragma_query_only q`)
-	if err := row.Scan(&timeout, &synchronous, &queryOnly); err != nil || queryOnly != 0 {
-		t.Errorf("query_only is %d, %v", queryOnly, err)
-	}
 }
 
 // The step commits to the disk whatever the pool is set to, and changes no
 // setting for good.
 func TestStepIsDurable(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "data.db")
+	path := newPath(t)
 	db := open(t, "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=busy_timeout(1234)&_txlock=immediate")
 	if _, err := db.Exec(createLedger); err != nil {
 		t.Fatal(err)
@@ -335,7 +318,7 @@ func TestStepIsDurable(t *testing.T) {
 
 // When functions that run long have all connections, Arm says so in time.
 func TestArmWhenThePoolIsUsedUp(t *testing.T) {
-	s := newShop(t, 100*time.Millisecond)
+	s := newShop(t)
 	s.resource.db.SetMaxOpenConns(2)
 	release, inside := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
@@ -350,6 +333,7 @@ func TestArmWhenThePoolIsUsedUp(t *testing.T) {
 	}
 	<-inside
 	<-inside
+	s.gate.SetBound(100 * time.Millisecond)
 	err := s.gate.Arm(t.Context(), token(6))
 	var undrained *fence.UndrainedError
 	if !errors.As(err, &undrained) || !strings.Contains(undrained.By, "all 2 connections") {
@@ -362,6 +346,7 @@ func TestArmWhenThePoolIsUsedUp(t *testing.T) {
 	}
 	close(release)
 	all.Wait()
+	s.gate.SetBound(20 * time.Second)
 	if err := s.gate.Arm(t.Context(), token(6)); err != nil {
 		t.Error(err)
 	}
@@ -369,7 +354,7 @@ func TestArmWhenThePoolIsUsedUp(t *testing.T) {
 
 // The mark is raised before the function reads, also without Arm.
 func TestDoArmsBeforeItReads(t *testing.T) {
-	s := newShop(t, time.Second)
+	s := newShop(t)
 	if err := s.write(token(5), "old"); err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +376,7 @@ func TestDoArmsBeforeItReads(t *testing.T) {
 // A mark that falls while a Do is under way (the database was restored from a
 // backup) is not mistaken for a first use.
 func TestDoWhenTheRecordIsRestored(t *testing.T) {
-	s := newShop(t, time.Second)
+	s := newShop(t)
 	if err := s.gate.Arm(t.Context(), token(5)); err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +392,7 @@ func TestDoWhenTheRecordIsRestored(t *testing.T) {
 
 // Another gate's refusal that the function returns is not this gate's.
 func TestFunctionsRefusalIsNotCounted(t *testing.T) {
-	s := newShop(t, time.Second)
+	s := newShop(t)
 	theirs := &fence.StaleError{Gate: "another", Offered: token(1), Seen: token(2)}
 	err := s.gate.Do(t.Context(), token(5), func(context.Context, *snap) (stmts, error) { return nil, theirs })
 	if err != error(theirs) || len(s.gate.Refusals()) != 0 {

@@ -1,6 +1,9 @@
 package sqlgate
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // The points at which a test can stop a Do.
 const (
@@ -16,3 +19,6 @@ func (g *Gate) SetReached(f func(ctx context.Context, point string)) { g.reached
 // takes.
 func CheckWrite(text string) error { return SQLite.check(text, true) }
 func CheckRead(text string) error  { return SQLite.check(text, false) }
+
+// SetBound changes how long the gate waits, after New has had its own time.
+func (g *Gate) SetBound(d time.Duration) { g.bound = d }

@@ -27,12 +27,12 @@ func open(t *testing.T, dsn string) *sql.DB {
 }
 
 func config() sqlgate.Config {
-	return sqlgate.Config{Lock: "invoices", Dialect: sqlgate.SQLite, Bound: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+	return sqlgate.Config{Lock: "invoices", Dialect: sqlgate.SQLite, Bound: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // A database that cannot fence is refused at construction, saying why.
 func TestNewProbesTheDatabase(t *testing.T) {
-	file := func() string { return "file:" + filepath.Join(t.TempDir(), "data.db") }
+	file := func() string { return "file:" + newPath(t) }
 	wal := func() string { return file() + "?_pragma=journal_mode(WAL)" }
 	made := func() string { // a database with a gate in it
 		dsn := wal()
@@ -70,7 +70,7 @@ func TestNewProbesTheDatabase(t *testing.T) {
 }
 
 func TestNewRefusesBadConfig(t *testing.T) {
-	db := openDB(t, filepath.Join(t.TempDir(), "data.db"))
+	db := openDB(t, newPath(t))
 	for name, change := range map[string]func(*sqlgate.Config){
 		"no lock":       func(c *sqlgate.Config) { c.Lock = "" },
 		"long lock":     func(c *sqlgate.Config) { c.Lock = strings.Repeat("x", 513) },
@@ -116,7 +116,7 @@ func TestNewRefusesADamagedRecord(t *testing.T) {
 		`CREATE TABLE holdfast_gate_more (x)`,
 		`DROP TABLE holdfast_gate; CREATE TABLE holdfast_gate (lock TEXT PRIMARY KEY, active TEXT, writes INTEGER, probes INTEGER)`,
 	} {
-		db := openDB(t, filepath.Join(t.TempDir(), "data.db"))
+		db := openDB(t, newPath(t))
 		if _, err := sqlgate.New(t.Context(), db, config()); err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestDamagedRecordFailsClosed(t *testing.T) {
 		`DROP TRIGGER holdfast_gate_delete; DELETE FROM holdfast_gate`,
 		`UPDATE holdfast_gate_mark SET number = number + 1, token = '6@' || substr(replace(token, '.invoices', '.other'), 3)`,
 	} {
-		s := newShop(t, time.Second)
+		s := newShop(t)
 		if err := s.gate.Arm(t.Context(), token(5)); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestDamagedRecordFailsClosed(t *testing.T) {
 
 // The triggers keep a mark from falling even for those who go past the gate.
 func TestMarkNeverFallsPastTheGate(t *testing.T) {
-	s := newShop(t, time.Second)
+	s := newShop(t)
 	if err := s.gate.Arm(t.Context(), token(5)); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestMarkNeverFallsPastTheGate(t *testing.T) {
 
 // Any number of processes may open a new database at once.
 func TestNewRace(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "data.db")
+	path := newPath(t)
 	open(t, "file:"+path+"?_pragma=journal_mode(WAL)").Ping()
 	errs := make([]error, 6)
 	var all sync.WaitGroup

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,7 +61,7 @@ func child(path, do, text string) error {
 	if err != nil {
 		return err
 	}
-	g, err := sqlgate.New(ctx, openDB(dieT{}, path), sqlgate.Config{Lock: token.Lock, Dialect: sqlgate.SQLite, Logger: slog.New(slog.DiscardHandler)})
+	g, err := sqlgate.New(ctx, openDB(dieT{}, path), sqlgate.Config{Lock: token.Lock, Dialect: sqlgate.SQLite, Bound: 20 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -163,14 +162,14 @@ type shop struct {
 	gate     *sqlgate.Gate
 }
 
-func newShop(t *testing.T, bound time.Duration) *shop {
+func newShop(t *testing.T) *shop {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "data.db")
+	path := newPath(t)
 	db := openDB(t, path)
 	if _, err := db.Exec(createLedger); err != nil {
 		t.Fatal(err)
 	}
-	g, err := sqlgate.New(t.Context(), db, sqlgate.Config{Lock: "invoices", Dialect: sqlgate.SQLite, Bound: bound, Logger: slog.New(slog.DiscardHandler)})
+	g, err := sqlgate.New(t.Context(), db, sqlgate.Config{Lock: "invoices", Dialect: sqlgate.SQLite, Bound: 20 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +201,7 @@ func token(n uint64) fence.Token {
 func TestCasebookC01_StoppedProcessWritesLate(t *testing.T) {
 	for _, where := range []string{"before", "reading", sqlgate.PointPlanned} {
 		t.Run(where, func(t *testing.T) {
-			s := newShop(t, 2*time.Second)
+			s := newShop(t)
 			a := start(t, s.path, where, token(33))
 			a.line("armed")
 			a.awaitStopped()
@@ -223,7 +222,7 @@ func TestCasebookC01_StoppedProcessWritesLate(t *testing.T) {
 
 // The same script corrupts when nobody raises the mark: the test can fail.
 func TestCasebookC01_WithoutTheGateItLands(t *testing.T) {
-	s := newShop(t, 2*time.Second)
+	s := newShop(t)
 	a := start(t, s.path, "before", token(33))
 	a.line("armed")
 	a.awaitStopped()
@@ -241,13 +240,14 @@ func TestCasebookC01_WithoutTheGateItLands(t *testing.T) {
 func TestStoppedInTheFinalStep(t *testing.T) {
 	for _, where := range []string{sqlgate.PointLocked, sqlgate.PointUncommitted} {
 		t.Run(where, func(t *testing.T) {
-			s := newShop(t, 200*time.Millisecond)
+			s := newShop(t)
 			if err := s.gate.Arm(t.Context(), token(33)); err != nil { // else it stops while it arms
 				t.Fatal(err)
 			}
 			a := start(t, s.path, where, token(33))
 			a.line("armed")
 			a.awaitStopped()
+			s.gate.SetBound(200 * time.Millisecond)
 			began := time.Now()
 			err := s.gate.Arm(t.Context(), token(34))
 			if took := time.Since(began); took > 10*time.Second {
@@ -262,6 +262,7 @@ func TestStoppedInTheFinalStep(t *testing.T) {
 			}
 			a.signal(syscall.SIGCONT)
 			a.line("done")
+			s.gate.SetBound(20 * time.Second)
 			if err := s.gate.Arm(t.Context(), token(34)); err != nil {
 				t.Fatal(err)
 			}
@@ -276,7 +277,7 @@ func TestStoppedInTheFinalStep(t *testing.T) {
 // A process that is killed within the final step leaves nothing behind: no
 // write, no lock, and the mark that it had armed.
 func TestKilledInTheFinalStep(t *testing.T) {
-	s := newShop(t, 2*time.Second)
+	s := newShop(t)
 	if err := s.gate.Arm(t.Context(), token(5)); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +299,7 @@ func TestKilledInTheFinalStep(t *testing.T) {
 // been written, and the mark stays.
 func TestKilledBetweenCalls(t *testing.T) {
 	for writes := range 4 {
-		s := newShop(t, 2*time.Second)
+		s := newShop(t)
 		a := start(t, s.path, "loop", token(9007199254740993))
 		a.line("armed")
 		for i := range writes {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,24 +28,44 @@ func openDB(t fencetest.T, path string) *sql.DB {
 	return db
 }
 
+// newPath returns the path of a database in a new directory: one in memory
+// where there is such a thing, for the tests commit often, and none of them
+// cuts the power.
+func newPath(t fencetest.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "sqlgate-test-")
+	if err != nil {
+		dir = t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "data.db")
+}
+
 const createLedger = `CREATE TABLE IF NOT EXISTS ledger (id INTEGER PRIMARY KEY, token TEXT NOT NULL, value TEXT CHECK (value <> 'fail'))`
 
-// resource is a database with a ledger. Every gate on it has a pool of its
-// own, as another process would.
+// resource is a database with a ledger. Gates on it have connections of their
+// own, as those of other processes would; more than a few pools would only
+// take time.
 type resource struct {
-	path  string
-	db    *sql.DB
-	bound time.Duration
+	path   string
+	db     *sql.DB
+	bound  time.Duration
+	opened atomic.Uint32
+	pools  [4]*sql.DB
 }
 
 func newResource(t fencetest.T) fencetest.Resource {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "data.db")
+	path := newPath(t)
 	db := openDB(t, path)
 	if _, err := db.Exec(createLedger); err != nil {
 		t.Fatalf("create the ledger: %v", err)
 	}
-	return &resource{path: path, db: db, bound: 2 * time.Second}
+	r := &resource{path: path, db: db, bound: 2 * time.Second}
+	for i := range r.pools {
+		r.pools[i] = openDB(t, path)
+	}
+	return r
 }
 
 func (r *resource) Ledger(t fencetest.T) []fencetest.Entry {
@@ -73,7 +95,8 @@ func (r *resource) Ledger(t fencetest.T) []fencetest.Entry {
 
 func (r *resource) Open(t fencetest.T, o fencetest.Options) (fencetest.Gate, error) {
 	t.Helper()
-	g, err := sqlgate.New(context.Background(), openDB(t, r.path), sqlgate.Config{
+	pool := r.pools[r.opened.Add(1)%uint32(len(r.pools))]
+	g, err := sqlgate.New(context.Background(), pool, sqlgate.Config{
 		Lock: o.Lock, Dialect: sqlgate.SQLite, Name: o.Name, Slots: o.Slots, AllowShared: o.AllowShared,
 		Domain: o.Domain, Bound: r.bound, Reporter: o.Reporter, Logger: slog.New(slog.DiscardHandler),
 	})
