@@ -92,3 +92,13 @@ func (s *State) nextNumber() (n uint64, ok bool) {
 }
 
 func (s *State) counterFull() bool { return s.counter >= MaxCounter }
+
+// VersionOf returns the cluster version that a command needs; 0 for one that
+// this code does not know. A node refuses a command above [State.Version]
+// before it proposes it, with [TooNew] (invariant 9).
+func VersionOf(c Command) uint32 {
+	if kindOf(c) == 0 {
+		return 0
+	}
+	return 1
+}

@@ -104,7 +104,8 @@ func EncodeEntry(h Header, cmds []Command) ([]byte, error) {
 }
 
 // DecodeEntry is the inverse of [EncodeEntry]; index and term are raft's. It
-// keeps no part of data. Every error is a *[HaltError]: a replica that cannot
+// keeps no part of data. Raft's own entries, empty or of a membership change,
+// are no entries of ours and are not given to it (D9). Every error is a *[HaltError]: a replica that cannot
 // read its log must not go on.
 func DecodeEntry(index, term uint64, data []byte) (Entry, error) {
 	e := Entry{Index: index, Term: term}

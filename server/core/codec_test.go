@@ -109,6 +109,9 @@ type alien struct{ Tick }
 
 func TestUnknownCommandHalts(t *testing.T) {
 	s := testState()
+	if VersionOf(alien{}) != 0 || VersionOf(Tick{}) != 1 {
+		t.Error("VersionOf does not know what it knows")
+	}
 	for _, c := range []Command{alien{}, &Tick{}, nil} {
 		before := s.Hash()
 		_, err := s.Apply(Entry{Index: 1, Commands: []Command{Open{ID: 1, SecretHash: testSecret("1"), TTL: MinTTL}, c}})

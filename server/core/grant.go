@@ -75,7 +75,7 @@ type end struct {
 	cause     Cause
 	by        string
 	confirmed bool   // the holder itself said so: no lock-delay (B8)
-	failed    bool   // the guarded work did not succeed (B13)
+	failed    bool   // released, but the guarded work did not succeed (B13)
 	burnt     uint64 // by the command that ends it
 }
 

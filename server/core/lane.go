@@ -95,8 +95,7 @@ func (t *step) cancel(c Cancel) Result {
 		number := n.outcome.grant.Number
 		t.record(c.Session, c.Request, cancelled)
 		if g, held := t.grant(number); held {
-			// Nobody worked under it, so no run succeeded (B13).
-			t.endGrant(g, end{cause: CauseCancelled, confirmed: true, failed: true})
+			t.endGrant(g, end{cause: CauseCancelled, confirmed: true})
 			t.settle(g.Lock)
 		} else if d, gone := t.tombs.Get(tombOf(number)); gone {
 			t.dropTomb(d)

@@ -258,8 +258,19 @@ func TestEventsAfter(t *testing.T) {
 	if all != 1+3*7900+3 {
 		t.Errorf("%d events seen", all)
 	}
+	for i := range 40 {
+		do(t, s, fmt.Sprintf("put p value=%d", i), "acquire 1 1/"+fmt.Sprint(i+1)+" q") // checks that no revision is split
+		if i%3 == 0 {
+			do(t, s, fmt.Sprintf("cancel 1 1/%d", i+1))
+		}
+	}
 	s = reload(t, s)
-	oldest := s.Revision() - Revision(EventsKept*2/3) + 1
+	oldest := s.Revision()
+	for all := 0; all < EventsKept; oldest-- {
+		events, _ := s.EventsAfter(oldest-1, 1)
+		all += len(events)
+	}
+	oldest++
 	if events, ok := s.EventsAfter(oldest-1, 1); !ok || events[0].Revision != oldest || len(events) > 2 {
 		t.Errorf("oldest: %v %v", events, ok)
 	}

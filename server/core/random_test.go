@@ -76,7 +76,7 @@ func (w *world) acquire(t *rapid.T) Command {
 		LockDelay: drawSpan.Draw(t, "delay"), OncePer: drawSpan.Draw(t, "once"), MaxHold: drawSpan.Draw(t, "max"),
 	}
 	if c.Lock == "b" && rapid.IntRange(0, 9).Draw(t, "permits") > 0 {
-		c.Shared, c.Limit = false, 3
+		c.Shared, c.Limit = false, 4
 	}
 	c.RetryFailed = rapid.Bool().Draw(t, "retry")
 	if c.OncePer == 0 && rapid.IntRange(0, 9).Draw(t, "sane") > 0 {
@@ -172,7 +172,7 @@ func (w *world) command(t *rapid.T) Command {
 		return w.delete(t)
 	case n < 96:
 		return w.silence(t)
-	case n < 98:
+	case n < 97:
 		return End{ID: drawSession.Draw(t, "session"), Operator: rapid.Bool().Draw(t, "operator"), By: "ann"}
 	case n < 99:
 		return RaiseEpoch{Epoch: w.s.Epoch() + uint16(rapid.IntRange(0, 1).Draw(t, "up")), Incarnation: rapid.Uint64Range(0, 9).Draw(t, "incarnation")}

@@ -85,6 +85,9 @@ func query(t *testing.T, s *State, d *datadriven.TestData) string {
 			return "no such session"
 		}
 		fmt.Fprintf(&b, "%s  contended %v\n", formatSession(v), s.Contended(v.ID))
+		for _, r := range s.Revocations(v.ID) {
+			fmt.Fprintf(&b, "  revoked #%s gone=%v\n", formatNumber(r.Grant), r.Gone)
+		}
 	case "lane":
 		var lane int
 		d.ScanArgs(t, "lane", &lane)

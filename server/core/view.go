@@ -270,3 +270,26 @@ func (s *State) ClosingTiming(name string) (ClosingTiming, bool) {
 func (s *State) EachClosing(fn func(ClosingTiming) bool) {
 	s.closings.Ascend(func(l *lock) bool { return fn(l.timing()) })
 }
+
+// Revocation is a grant that its session must stop using: marked, and held
+// until it is released; or gone, and repeated until it is released (B11).
+type Revocation struct {
+	Tombstone
+	Gone bool // no longer held
+}
+
+// Revocations returns what every keepalive answer of the session must say:
+// its marked grants, then its tombstones, each by number.
+func (s *State) Revocations(id SessionID) []Revocation {
+	var out []Revocation
+	s.eachGrantOf(id, func(g *grant) bool {
+		if g.revoked {
+			out = append(out, Revocation{Tombstone: Tombstone{Grant: g.Number, Lock: g.Lock, Cause: g.cause, By: g.by}})
+		}
+		return true
+	})
+	for _, d := range s.tombsOf(id) {
+		out = append(out, Revocation{Tombstone: d.Tombstone, Gone: true})
+	}
+	return out
+}
