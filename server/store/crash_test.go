@@ -190,7 +190,7 @@ func TestFlippedBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		used := len(bytes.TrimRight(content, "\x00"))
-		for range 60 {
+		for range 40 {
 			at := rng.IntN(used)
 			flipped := slices.Clone(content)
 			flipped[at] ^= 1 << rng.IntN(8)
