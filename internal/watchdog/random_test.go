@@ -2,6 +2,7 @@ package watchdog
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -214,7 +215,7 @@ func (w *witness) settle(t *rapid.T) {
 		if !w.over && w.now < w.deadline() {
 			w.good = max(w.good, w.sentAt[id])
 		}
-		for g := range w.known {
+		for _, g := range slices.Sorted(maps.Keys(w.known)) {
 			if g == rapid.SampledFrom([]string{"0/1", "1/1", "0/2", ""}).Draw(t, "revoked") {
 				r.Revoked = append(r.Revoked, Revocation{Grant: g, Cause: Revoked})
 			}
