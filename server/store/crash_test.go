@@ -172,6 +172,8 @@ func TestFlippedBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.append(12, 600)
+	w.append(2, 600)
+	w.append(2, 600)
 	w.close()
 	rng := rand.New(rand.NewPCG(1, 2))
 	var files []string
@@ -208,6 +210,23 @@ func TestFlippedBytes(t *testing.T) {
 				t.Errorf("byte %d of %s: snapshot %q", at, file, d)
 			}
 			s.Close()
+		}
+	}
+	// The lengths of the last records, which have no checksum of their own.
+	last, used := lastSegment(t, w.dir)
+	content, err := os.ReadFile(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := max(0, used-1400) / 8 * 8; at < used; at += 8 {
+		flipped := slices.Clone(content)
+		flipped[at] ^= 1 << rng.IntN(8)
+		s, err := w.openWith(dir, w.dir, last, flipped)
+		if err == nil {
+			w.check(s)
+			s.Close()
+		} else if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), filepath.Base(last)) {
+			t.Errorf("byte %d of %s: %v", at, last, err)
 		}
 	}
 	t.Logf("%d refused, %d unharmed", refused, unharmed)

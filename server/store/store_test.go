@@ -18,6 +18,11 @@ const testSegment = 16 << 10
 
 func TestMain(m *testing.M) {
 	SetSegmentBytes(testSegment)
+	// Memory, if there is some to write to: the tests play lost writes
+	// themselves, and a real disk would only make them slow.
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() && os.Getenv("TMPDIR") == "" {
+		os.Setenv("TMPDIR", "/dev/shm")
+	}
 	// A poisoned log is never closed, so what prepares its next segment stays.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.etcd.io/etcd/server/v3/storage/wal.(*filePipeline).run"))
 }
