@@ -22,6 +22,9 @@
 // a newer holder fail in bounded time ([fence.ErrUndrained]).
 //
 // Only what goes through a gate is fenced: a program that writes the guarded
-// tables past it is not. The package imports package fence and nothing else of
+// tables past it is not. SQLite commits each attached file by itself, so keep
+// what is guarded in the main one. A database that was restored from its own
+// backup knows older marks: arm it with a fresh token before traffic, and look
+// at [Gate.Show]. The package imports package fence and nothing else of
 // ours. Start reading at [New], then [Gate.Do].
 package sqlgate

@@ -30,9 +30,10 @@ type Gate struct {
 
 // New opens the gate of c.Lock in db, and creates its tables if db has none.
 // It probes that db can fence, and returns an error that wraps
-// [ErrCannotFence] if it cannot, [fence.ErrMalformed] if c breaks a rule, and
-// [fence.ErrRecord] if the tables are not as the gate made them. A database
-// that already serves another domain than c.Domain is refused.
+// [ErrCannotFence] if it cannot, [fence.ErrMalformed] if c breaks a rule,
+// [fence.ErrRecord] if the tables are not as the gate made them, and
+// [fence.ErrUndrained] if another writer does not end within c.Bound. A
+// database that already serves another domain than c.Domain is refused.
 //
 // The gate uses db for as long as calls to it are made; the caller closes db.
 func New(ctx context.Context, db *sql.DB, c Config) (*Gate, error) {

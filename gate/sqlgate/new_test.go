@@ -45,17 +45,20 @@ func TestNewProbesTheDatabase(t *testing.T) {
 		db   func() *sql.DB
 		says string
 	}{
-		"in memory":         {func() *sql.DB { return open(t, ":memory:") }, "memory"},
-		"in shared memory":  {func() *sql.DB { return open(t, "file:x?mode=memory&cache=shared") }, "memory"},
-		"temporary":         {func() *sql.DB { return open(t, "") }, "temporary"},
-		"rollback journal":  {func() *sql.DB { return open(t, file()) }, "journal_mode = WAL"},
-		"journal off":       {func() *sql.DB { return open(t, file()+"?_pragma=journal_mode(OFF)") }, "journal_mode = WAL"},
-		"journal in memory": {func() *sql.DB { return open(t, file()+"?_pragma=journal_mode(MEMORY)") }, "journal_mode = WAL"},
-		"exclusive":         {func() *sql.DB { return open(t, wal()+"&_pragma=locking_mode(EXCLUSIVE)") }, "locking mode"},
-		"dirty reads":       {func() *sql.DB { return open(t, wal()+"&cache=shared&_pragma=read_uncommitted(1)") }, "read_uncommitted"},
-		"shared cache":      {func() *sql.DB { return open(t, wal()+"&cache=shared") }, "cannot fence"},
-		"query only":        {func() *sql.DB { return open(t, made()+"&_pragma=query_only(1)") }, "cannot be written"},
-		"read only":         {func() *sql.DB { return open(t, made()+"&mode=ro") }, "cannot be written"},
+		"in memory":              {func() *sql.DB { return open(t, ":memory:") }, "memory"},
+		"in shared memory":       {func() *sql.DB { return open(t, "file:x?mode=memory&cache=shared") }, "memory"},
+		"temporary":              {func() *sql.DB { return open(t, "") }, "temporary"},
+		"rollback journal":       {func() *sql.DB { return open(t, file()) }, "journal_mode = WAL"},
+		"journal off":            {func() *sql.DB { return open(t, file()+"?_pragma=journal_mode(OFF)") }, "journal_mode = WAL"},
+		"journal in memory":      {func() *sql.DB { return open(t, file()+"?_pragma=journal_mode(MEMORY)") }, "journal_mode = WAL"},
+		"exclusive":              {func() *sql.DB { return open(t, wal()+"&_pragma=locking_mode(EXCLUSIVE)") }, "locking mode"},
+		"dirty reads":            {func() *sql.DB { return open(t, wal()+"&cache=shared&_pragma=read_uncommitted(1)") }, "read_uncommitted"},
+		"shared cache":           {func() *sql.DB { return open(t, wal()+"&cache=shared") }, "cannot fence"},
+		"no locks":               {func() *sql.DB { return open(t, made()+"&nolock=1") }, "cannot fence"},
+		"a driver without locks": {func() *sql.DB { return open(t, made()+"&vfs=unix-none") }, "cannot fence"},
+		"immutable":              {func() *sql.DB { return open(t, made()+"&immutable=1") }, "cannot fence"},
+		"query only":             {func() *sql.DB { return open(t, made()+"&_pragma=query_only(1)") }, "cannot be written"},
+		"read only":              {func() *sql.DB { return open(t, made()+"&mode=ro") }, "cannot be written"},
 		"one connection": {func() *sql.DB {
 			db := open(t, wal())
 			db.SetMaxOpenConns(1)
@@ -97,6 +100,18 @@ func TestNewRefusesBadConfig(t *testing.T) {
 	cancel()
 	if _, err := sqlgate.New(ctx, db, config()); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: New got %v", err)
+	}
+	// Another writer that does not end is no reason to distrust the database.
+	busy, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	if _, err := busy.ExecContext(t.Context(), `BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlgate.New(t.Context(), db, config()); !errors.Is(err, fence.ErrUndrained) || errors.Is(err, sqlgate.ErrCannotFence) {
+		t.Errorf("behind another writer: New got %v; want ErrUndrained", err)
 	}
 	garbage := filepath.Join(t.TempDir(), "garbage.db")
 	if err := os.WriteFile(garbage, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {

@@ -14,15 +14,19 @@ func cannot(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrCannotFence}, args...)...)
 }
 
+func inTheWay(err error) error {
+	return fmt.Errorf("%w: another program is writing to the database and does not end; try again: %w", fence.ErrUndrained, err)
+}
+
 func (d sqlite) prepare(ctx context.Context, db *sql.DB, lock string, bound time.Duration) (err error) {
 	if most := db.Stats().MaxOpenConnections; most == 1 {
 		return cannot("the pool has one connection, so a function that runs long would keep another holder from arming: allow two or more (SetMaxOpenConns)")
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	writer, err := db.Conn(ctx)
+	writer, err := d.conn(ctx, db)
 	if err != nil {
-		return fmt.Errorf("no connection: %w", err)
+		return err
 	}
 	defer func() { putBack(writer, err) }()
 	if err := d.checkSettings(ctx, writer); err != nil {
@@ -31,12 +35,23 @@ func (d sqlite) prepare(ctx context.Context, db *sql.DB, lock string, bound time
 	if err := d.create(ctx, writer, lock); err != nil {
 		return err
 	}
-	reader, err := db.Conn(ctx)
+	reader, err := d.conn(ctx, db)
 	if err != nil {
-		return fmt.Errorf("no second connection: %w", err)
+		return err
 	}
 	defer func() { putBack(reader, err) }()
 	return d.probe(ctx, writer, reader, lock)
+}
+
+func (sqlite) conn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
+	conn, err := db.Conn(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("no connection of the pool is free; New needs two: %w", err)
+	case err != nil:
+		return nil, cannot("it cannot be opened as it is configured: %w", err)
+	}
+	return conn, nil
 }
 
 // checkSettings looks for what is known not to work, so that the error can say
@@ -76,8 +91,8 @@ func (d sqlite) checkSettings(ctx context.Context, conn *sql.Conn) error {
 func (d sqlite) create(ctx context.Context, conn *sql.Conn, lock string) (err error) {
 	w, err := d.begin(ctx, conn, true)
 	if err != nil {
-		if d.busy(err) {
-			return fmt.Errorf("another program is writing to the database and does not end; try again: %w", err)
+		if d.busy(err) || ctx.Err() != nil {
+			return inTheWay(err)
 		}
 		return cannot("it cannot be written: %w", err)
 	}
@@ -104,7 +119,7 @@ func (d sqlite) probe(ctx context.Context, writer, reader *sql.Conn, lock string
 	}
 	w, err := d.begin(ctx, writer, true)
 	if err != nil {
-		return fmt.Errorf("another program is writing to the database and does not end; try again: %w", err)
+		return inTheWay(err)
 	}
 	defer func() { err = errors.Join(err, w.end()) }()
 	if err := d.probeWriters(ctx, reader); err != nil {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,8 +52,16 @@ func (dieT) Fatalf(format string, args ...any) {
 	os.Exit(2)
 }
 
-// stopHere stops this process as an operator or a debugger would.
-func stopHere() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
+// stopHere stops this process as an operator or a debugger would, and returns
+// when it goes on. (The kernel stops a process's threads one by one, so the
+// calling one waits, lest it run on for a moment.)
+func stopHere() {
+	goOn := make(chan os.Signal, 1)
+	signal.Notify(goOn, syscall.SIGCONT)
+	defer signal.Stop(goOn)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	<-goOn
+}
 
 // child arms the gate, reads, and writes; where it stops is what do says.
 func child(path, do, text string) error {

@@ -36,11 +36,16 @@ func retry(ctx context.Context, busy func(error) bool, urgent bool, do func() er
 		pause = urgentPause
 	}
 	var timer *time.Timer
+	var inTheWay error
 	for {
 		err := do()
 		if !busy(err) {
+			if err != nil && inTheWay != nil && ctx.Err() != nil {
+				return inTheWay // says more than that the time is over
+			}
 			return err
 		}
+		inTheWay = err
 		if timer == nil {
 			timer = time.NewTimer(pause)
 			defer timer.Stop()
