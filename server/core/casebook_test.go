@@ -196,11 +196,11 @@ func TestCasebookC42_ShortWaitsLeakNoPlaceAndNoPermit(t *testing.T) {
 	for _, limit := range []int{1, 3} {
 		s := testState()
 		for id := 1; id <= 20; id++ {
-			do(t, s, fmt.Sprintf("open %d", id))
+			quick(t, s, fmt.Sprintf("open %d", id))
 		}
-		do(t, s, "open 99")
+		quick(t, s, "open 99")
 		for i := range limit {
-			do(t, s, fmt.Sprintf("acquire 99 %d/1 l limit=%d", i, limit))
+			quick(t, s, fmt.Sprintf("acquire 99 %d/1 l limit=%d", i, limit))
 		}
 		for i := range 1000 {
 			id, n := i%20+1, i/20+1
@@ -208,15 +208,18 @@ func TestCasebookC42_ShortWaitsLeakNoPlaceAndNoPermit(t *testing.T) {
 			cancel := fmt.Sprintf("cancel %d 0/%d", id, n)
 			switch i % 4 {
 			case 0:
-				do(t, s, acquire, cancel)
+				quick(t, s, acquire, cancel)
 			case 1:
-				do(t, s, cancel, acquire) // the acquire was late
+				quick(t, s, cancel, acquire) // the acquire was late
 			case 2:
-				do(t, s, acquire, acquire, cancel, acquire, cancel)
+				quick(t, s, acquire, acquire, cancel, acquire, cancel)
 			case 3:
-				do(t, s, acquire, "release 99 #1", cancel, acquire)
-				do(t, s, cancel)
+				quick(t, s, acquire, "release 99 #1", cancel, acquire)
+				quick(t, s, cancel)
 			}
+		}
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
 		}
 		v, _ := s.Lock("l", 9)
 		if v.Waiters != 0 {
@@ -224,7 +227,7 @@ func TestCasebookC42_ShortWaitsLeakNoPlaceAndNoPermit(t *testing.T) {
 		}
 		granted := 0
 		for id := 1; id <= 20; id++ {
-			if r := do(t, s, fmt.Sprintf("acquire %d 1/1 l limit=%d try", id, limit)); r.Status == Granted {
+			if r := quick(t, s, fmt.Sprintf("acquire %d 1/1 l limit=%d try", id, limit)); r.Status == Granted {
 				granted++
 			}
 		}

@@ -259,6 +259,20 @@ func do(t testing.TB, s *State, lines ...string) Result {
 	return r
 }
 
+// quick is do without looking at the whole state after each line.
+func quick(t testing.TB, s *State, lines ...string) Result {
+	t.Helper()
+	var r Result
+	for _, line := range lines {
+		c, err := parseCommand(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = mustApply(t, s, 0, c).Results[0]
+	}
+	return r
+}
+
 // doAll applies lines as one entry, checks the state, and returns all of it.
 func doAll(t testing.TB, s *State, lines ...string) Applied {
 	t.Helper()

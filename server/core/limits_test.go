@@ -138,7 +138,7 @@ func TestSessionIsFull(t *testing.T) {
 		"acquire 1 77777/1 free":        TooMany, // another lane
 		"put by=1/77777/1 plain":        TooMany,
 	} {
-		if r := do(t, s, line); r.Status != Refused || r.Refusal.Reason != want {
+		if r := quick(t, s, line); r.Status != Refused || r.Refusal.Reason != want {
 			t.Errorf("%s: %s", line, formatResult(r))
 		}
 	}
@@ -149,7 +149,7 @@ func TestSessionIsFull(t *testing.T) {
 		"release 1 #2":                    Done,
 		"acquire 1 6/2 again":             Granted,
 	} {
-		if r := do(t, s, line); r.Status != want && line != "acquire 1 6/2 again" {
+		if r := quick(t, s, line); r.Status != want && line != "acquire 1 6/2 again" {
 			t.Errorf("%s: %s", line, formatResult(r))
 		}
 	}
@@ -160,47 +160,63 @@ func TestSessionIsFull(t *testing.T) {
 	}
 }
 
-// TestQueueIsFull: the waiters of one lock are limited; closing the lock
-// refuses all of them in one command, whose events are not split, however
-// many more they are than the ring keeps.
+// TestQueueIsFull: the waiters of one lock are limited.
 func TestQueueIsFull(t *testing.T) {
 	s := testState()
-	do(t, s, "open 1000", "acquire 1000 0/1 job once=1m retry-failed")
-	per := MaxPerSession / 2
-	for i := range MaxWaiters {
-		id := SessionID(i/per + 1)
-		if i%per == 0 {
-			mustApply(t, s, 0, Open{ID: id, SecretHash: [32]byte{1, byte(id)}, TTL: MinTTL})
-		}
-		r := mustApply(t, s, 0, Acquire{Session: id, Request: Request{uint32(i % per), 1}, Lock: "job"}).Results[0]
-		if r.Status != Waiting || r.Place != i+1 {
-			t.Fatalf("waiter %d: %s", i+1, formatResult(r))
-		}
-	}
-	do(t, s, "open 1001")
-	if r := do(t, s, "acquire 1001 0/1 job"); r.Status != Refused || r.Refusal.Reason != TooMany || r.Refusal.Waiters != MaxWaiters {
-		t.Fatal(formatResult(r))
-	}
-	if r := do(t, s, "acquire 1 0/1 job"); r.Status != Waiting || r.Place != 1 {
+	do(t, s, "open 1", "open 2", "acquire 1 0/1 l", "acquire 2 0/1 l", "acquire 2 1/1 l")
+	l := *s.mustLock("l")
+	l.waiters = MaxWaiters - 1
+	s.putLock(&l)
+	if r := quick(t, s, "acquire 2 2/1 l"); r.Status != Waiting || r.Place != MaxWaiters {
 		t.Error(formatResult(r))
 	}
-	if r := do(t, s, fmt.Sprintf("acquire 3 %d/1 job", per-1)); r.Status != Waiting || r.Place != 0 {
+	if r := quick(t, s, "acquire 2 3/1 l"); r.Status != Refused || r.Refusal.Reason != TooMany || r.Refusal.Waiters != MaxWaiters {
+		t.Error(formatResult(r))
+	}
+	l = *s.mustLock("l")
+	l.waiters = 3
+	s.putLock(&l)
+	if err := s.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLongQueueIsClosed: a closing refuses all that wait in one command, whose
+// events are not split, though they are more than the ring keeps; and places
+// are counted as far as the budget goes.
+func TestLongQueueIsClosed(t *testing.T) {
+	const waiters = EventsKept + 500
+	s := testState()
+	quick(t, s, "open 1000", "acquire 1000 0/1 job once=1m retry-failed")
+	for i := range 3 {
+		id := SessionID(i + 1)
+		cmds := []Command{Open{ID: id, SecretHash: [32]byte{1, byte(id)}, TTL: MinTTL}}
+		for n := range uint32(waiters / 3) {
+			cmds = append(cmds, Acquire{Session: id, Request: Request{n, 1}, Lock: "job"})
+		}
+		for n, r := range mustApply(t, s, 0, cmds...).Results[1:] {
+			if r.Status != Waiting || r.Place != i*waiters/3+n+1 {
+				t.Fatalf("waiter %d: %s", n+1, formatResult(r))
+			}
+		}
+	}
+	if r := quick(t, s, "acquire 1 0/1 job"); r.Status != Waiting || r.Place != 1 {
+		t.Error(formatResult(r))
+	}
+	if r := quick(t, s, fmt.Sprintf("acquire 3 %d/1 job", waiters/3-1)); r.Status != Waiting || r.Place != 0 {
 		t.Error("a place beyond the budget is counted:", formatResult(r))
 	}
 	before := s.Revision()
 	a := doAll(t, s, "release 1000 #1")
-	if len(a.Notices) != MaxWaiters {
+	if len(a.Notices) != waiters {
 		t.Fatalf("%d notices", len(a.Notices))
 	}
 	events, ok := s.EventsAfter(before, 10)
-	if !ok || len(events) != MaxWaiters+2 {
+	if !ok || len(events) != waiters+2 {
 		t.Errorf("%d events, %v", len(events), ok)
 	}
 	if _, ok := s.EventsAfter(before-1, 10); ok {
 		t.Error("a revision before the huge one should be gone")
-	}
-	if err := s.Check(); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -134,7 +134,7 @@ func TestCloneBesideApply(t *testing.T) {
 		})
 	}
 	n := uint64(0)
-	for i := range 3000 {
+	for i := range 1500 {
 		id := SessionID(i%200 + 1)
 		n++
 		name := fmt.Sprintf("lock/%d", i%37)
