@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -45,6 +46,7 @@ type guardian struct {
 	orphaned bool     // the wrapper is gone
 	exited   instant  // of the child itself; 0: it lives
 	told     bool     // lingering was reported
+	denied   bool     // that the group may not be signalled was reported
 	done     bool
 }
 
@@ -69,7 +71,7 @@ func guardMain(args []string) int {
 	}
 	g := &guardian{line: l, parent: unix.Getppid(), grace: grace}
 	if err := g.start(args[2], args[3:], fds[1]); err != nil {
-		g.line.send(report{Event: reportFailed, Processes: []procEntry{{Command: err.Error()}}})
+		g.failed(err)
 		return exitFailure
 	}
 	dropStdio()
@@ -115,7 +117,7 @@ func (g *guardian) run() int {
 	signal.Notify(signals, caught...)
 	timer, err := newBootTimer()
 	if err != nil {
-		g.line.send(report{Event: reportFailed, Processes: []procEntry{{Command: err.Error()}}})
+		g.failed(err)
 		return exitFailure // the stub dies with its parent
 	}
 	defer timer.close()
@@ -295,10 +297,21 @@ func (g *guardian) sweep() {
 	}
 }
 
+// kill signals the whole group. If all of it is dead that fails, and is as good.
 func (g *guardian) kill(s syscall.Signal) {
-	if !g.done {
-		_ = unix.Kill(-g.pgid, s) // fails only if all of the group are dead
+	if g.done {
+		return
 	}
+	if unix.Kill(-g.pgid, s) == unix.EPERM && !g.denied {
+		g.denied = true
+		g.line.send(report{Event: reportDenied, Signal: int(s)})
+	}
+}
+
+// failed tells why nothing was started.
+func (g *guardian) failed(err error) {
+	errno, _ := errors.AsType[syscall.Errno](err)
+	g.line.send(report{Event: reportFailed, Errno: int(errno), Reason: err.Error()})
 }
 
 // reap collects dead orphans, but not the child: see type guardian.

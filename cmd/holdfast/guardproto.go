@@ -31,8 +31,9 @@ const (
 type report struct {
 	Event     reportKind
 	PID       int           // started: the child, and its process group
-	Errno     int           // exec-failed
-	Signal    int           // stopped; exited by a signal
+	Errno     int           // exec-failed; failed, 0 if there is none
+	Reason    string        // failed
+	Signal    int           // stopped; exited by a signal; denied
 	Code      int           // exited
 	At        instant       // when the guardian saw it
 	Processes []procEntry   // lingering: in the group; ended: outside of it
@@ -51,7 +52,8 @@ const (
 	reportExited     reportKind = "exited"    // the child itself
 	reportLingering  reportKind = "lingering" // others of its group live on
 	reportEnded      reportKind = "ended"     // the whole group
-	reportFailed     reportKind = "failed"    // nothing was started: Command of Processes[0] says why
+	reportDenied     reportKind = "denied"    // nobody of the group may be signalled
+	reportFailed     reportKind = "failed"    // nothing was started
 )
 
 // A guardLine is one end of the stream between wrapper and guardian.

@@ -115,6 +115,9 @@ func toLockJSON(l *cluster.Lock, servers string) lockJSON {
 		CreateRevision: number(l.CreateRevision), ModifyRevision: number(l.ModifyRevision),
 		Revision: number(l.Read.Revision),
 	}
+	if l.Limit == 1 {
+		out.Limit = 0 // a plain lock
+	}
 	for _, h := range l.Holders {
 		out.Holders = append(out.Holders, holderJSON{
 			Grant: number(h.Grant), Token: h.Token.String(), TokenNumber: number(h.Token.Number),

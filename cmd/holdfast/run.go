@@ -73,8 +73,9 @@ it ran alone.
 
 What it cannot do: processes that are themselves stopped (SIGSTOP on holdfast
 run and its guardian, a frozen container, a machine that sleeps) end nothing in
-time. Where a late write would do harm, give the token to a gate at the
-resource.
+time. A command that becomes another user (sudo) cannot be ended by a holdfast
+that is not root. Where a late write would do harm, give the token to a gate at
+the resource.
 
 ` + runExitTable,
 		Example: `  holdfast run nightly --no-wait -- /usr/local/bin/backup --full

@@ -157,7 +157,9 @@ func (w *wrapper) start() error {
 		return err
 	}
 	if w.guardPID == 0 {
-		return <-w.gone
+		err := <-w.gone
+		errno, _ := errors.AsType[syscall.Errno](err)
+		return startError(w.cmd.path, int(errno), err)
 	}
 	w.reports = make(chan report, 16)
 	go receive(w.line.file, w.reports)
@@ -293,7 +295,10 @@ func (w *wrapper) reported(r report) {
 	case reportExecFailed:
 		w.end.err = &execError{path: w.cmd.path, errno: syscall.Errno(r.Errno)}
 	case reportFailed:
-		w.end.err = errors.New(r.Processes[0].Command)
+		w.end.err = startError(w.cmd.path, r.Errno, errors.New(r.Reason))
+	case reportDenied:
+		w.say("no permission to send %v to the command: it runs as another user, and is not ended by holdfast; only a gate stops what it writes after the lease",
+			syscall.Signal(r.Signal))
 	case reportStopped:
 		w.stopped(syscall.Signal(r.Signal))
 	case reportTermed:
@@ -437,6 +442,15 @@ func (w *wrapper) reapGroup() []procEntry {
 		}
 	}
 	return nil
+}
+
+// startError names the command for an error of starting the processes around
+// it that is the command line's own fault.
+func startError(path string, errno int, err error) error {
+	if syscall.Errno(errno) == unix.E2BIG {
+		return &execError{path: path, errno: unix.E2BIG}
+	}
+	return err
 }
 
 // An execError says why a command could not be executed.

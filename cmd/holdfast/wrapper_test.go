@@ -158,6 +158,56 @@ func TestGroupDiesWithWrapperOrGuardian(t *testing.T) {
 	}
 }
 
+// Of two holders that die at once the first to close its write end must be
+// heard, and the kernel closes from the highest number down.
+func TestTieClosesWriteEndsFirst(t *testing.T) {
+	t.Parallel()
+	tie, err := newTie()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		for _, fd := range []int{tie.wrapperRead, tie.wrapperWrite, tie.guardianRead, tie.guardianWrite} {
+			unix.Close(fd)
+		}
+	}()
+	if tie.wrapperWrite < tie.wrapperRead || tie.guardianWrite < tie.guardianRead {
+		t.Errorf("%+v: a write end lies below a read end", tie)
+	}
+}
+
+// Arguments that only just fit are refused by name, not by a process's.
+func TestArgumentsTooLong(t *testing.T) {
+	t.Parallel()
+	// With a stack of 512 KiB the kernel takes 128 KiB of arguments and
+	// environment. The guardian's arguments have the command's path beside
+	// the command line, so there is a length that fits the wrapper only.
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 250))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/bin/true", filepath.Join(dir, "truth")); err != nil {
+		t.Fatal(err)
+	}
+	refused := false
+	for n := 130 << 10; n > 100<<10 && !refused; n -= 50 {
+		p := newProgram(t, nil)
+		p.cmd = exec.Command("sh", "-c", `ulimit -s 512; exec "$0" "$@"`, binary(t),
+			fakeRunCommand, "30s", "2s", "24h", "truth", strings.Repeat("x", n/2), strings.Repeat("x", n/2))
+		p.cmd.Env = []string{binaryVariable + "=1", "PATH=" + dir}
+		p.cmd.Stderr = p.stderr
+		if code := p.start().wait(); code == exitNotExec && strings.Contains(p.stderr.String(), "holdfast:") {
+			p.says("too long for the system")
+			refused = true
+		} else if code == 0 {
+			break
+		}
+	}
+	if !refused {
+		t.Error("no length of arguments was refused")
+	}
+}
+
 // The schedule is kept by the guardian, and by the wrapper if the guardian is
 // stopped.
 func TestScheduleIsKeptByEither(t *testing.T) {
