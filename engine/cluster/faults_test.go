@@ -14,14 +14,14 @@ import (
 )
 
 // The cases here damage the line below HTTP/2: TCP connections are reset, or
-// swallow everything without a word. (The suite in driver/drivertest damages
+// keep everything back without a word. (The suite in driver/drivertest damages
 // the calls above.)
 
 func TestCasebookC19_BrokenWatchDoesNotTouchTheLease(t *testing.T) {
 	t.Parallel()
 	srv := startService(t)
 	var pulse pulses
-	c := dial(t, srv.addr, &Options{TTL: time.Second, OnPulse: pulse.on})
+	c := dial(t, srv.addr, &Options{TTL: 2 * time.Second, OnPulse: pulse.on})
 	g := must[*holdfast.Grant](t)(c.Locker().Acquire(t.Context(), "c19"))
 	watching, breakWatch := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -54,9 +54,9 @@ func TestCasebookC19_BrokenWatchDoesNotTouchTheLease(t *testing.T) {
 func TestCasebookC20_ClosedClientIsGone(t *testing.T) {
 	t.Parallel()
 	srv := startService(t)
-	p := newCutter(t, func() string { return srv.addr })
+	p := newCutter(t, srv.addr)
 	op := dial(t, srv.addr, nil)
-	c, err := Dial(t.Context(), p.addr(), nil)
+	c, err := Dial(t.Context(), p.Addr(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,9 +82,8 @@ func TestCasebookC20_ClosedClientIsGone(t *testing.T) {
 		t.Errorf("a lock outlived its client: %+v, %v", l, err)
 	}
 	waitFor(t, "the connection is closed", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(p.mu.pairs) == 0
+		_, open := p.Connections()
+		return open == 0
 	})
 	if _, err := c.Get(t.Context(), "c20", GetOptions{}); driver.KindOf(err) != driver.Unavailable || !errors.Is(err, errClosed) {
 		t.Errorf("get after Close: %v", err)
@@ -99,14 +98,14 @@ func TestCasebookC20_ClosedClientIsGone(t *testing.T) {
 func TestCloseIsBoundedWithoutAServer(t *testing.T) {
 	t.Parallel()
 	srv := startService(t)
-	p := newCutter(t, func() string { return srv.addr })
-	c, err := Dial(t.Context(), p.addr(), &Options{TTL: 2 * time.Second})
+	p := newCutter(t, srv.addr)
+	c, err := Dial(t.Context(), p.Addr(), &Options{TTL: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	must[*holdfast.Grant](t)(c.Locker().Acquire(t.Context(), "bounded"))
 	must[uint64](t)(c.Put(t.Context(), "bounded/v", nil, PutOptions{}))
-	p.swallow(true, true)
+	p.stall(true, true)
 	began := time.Now()
 	if err := c.Close(t.Context()); err == nil {
 		t.Error("the sessions could not be ended, and Close says nothing")
@@ -123,11 +122,11 @@ func TestCasebookC21_C22_LineThatSwallowsEverything(t *testing.T) {
 	const ttl = 1500 * time.Millisecond
 	const margin = ttl / 10
 	srv := startService(t)
-	p := newCutter(t, func() string { return srv.addr })
+	p := newCutter(t, srv.addr)
 	op := dial(t, srv.addr, nil)
 	var mu sync.Mutex
 	var sent time.Time // before the last good keepalive left, or a little later
-	a := dial(t, p.addr(), &Options{TTL: ttl, Label: "vanishing", OnPulse: func(i holdfast.PulseInfo) {
+	a := dial(t, p.Addr(), &Options{TTL: ttl, Label: "vanishing", OnPulse: func(i holdfast.PulseInfo) {
 		mu.Lock()
 		defer mu.Unlock()
 		if i.Err == nil {
@@ -138,16 +137,19 @@ func TestCasebookC21_C22_LineThatSwallowsEverything(t *testing.T) {
 	granted := make(chan time.Time, 1)
 	b := dial(t, srv.addr, &Options{TTL: ttl})
 	go func() {
-		g, err := b.Locker().Acquire(t.Context(), "c22")
+		next, err := b.Locker().Acquire(t.Context(), "c22")
+		if state := g.State(); state != holdfast.StateLost {
+			t.Errorf("granted to the next while the first holder says %v", state)
+		}
 		granted <- time.Now()
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		_ = g.Release(context.Background())
+		_ = next.Release(context.Background())
 	}()
 	waitFor(t, "a good keepalive", func() bool { mu.Lock(); defer mu.Unlock(); return !sent.IsZero() })
-	p.swallow(true, true)
+	p.stall(true, true)
 	var last time.Time
 	waitFor(t, "the grant is lost", func() bool {
 		mu.Lock()
@@ -156,7 +158,7 @@ func TestCasebookC21_C22_LineThatSwallowsEverything(t *testing.T) {
 		return g.Context().Err() != nil
 	})
 	lost := time.Now()
-	if off := lost.Sub(last.Add(ttl - margin)); off < -10*time.Millisecond || off > 200*time.Millisecond {
+	if off := lost.Sub(last.Add(ttl - margin)); off < -10*time.Millisecond || off > 300*time.Millisecond {
 		t.Errorf("lost %v after the last good keepalive left, want %v", lost.Sub(last), ttl-margin)
 	}
 	if g.Cause().Cause != holdfast.CauseUnreachable {
@@ -171,9 +173,6 @@ func TestCasebookC21_C22_LineThatSwallowsEverything(t *testing.T) {
 		}
 	}
 	at := <-granted
-	if at.Before(lost) {
-		t.Errorf("granted to the next %v before the loss", lost.Sub(at))
-	}
 	if bound := 2*ttl + 300*time.Millisecond; at.Sub(last) > bound {
 		t.Errorf("granted to the next %v after the last keepalive, want at most %v", at.Sub(last), bound)
 	}
@@ -183,23 +182,23 @@ func TestCasebookC21_C22_LineThatSwallowsEverything(t *testing.T) {
 func TestCasebookC23_LineFailuresAreRetriedInTime(t *testing.T) {
 	t.Parallel()
 	srv := startService(t)
-	for name, damage := range map[string]struct{ on func(*cutter) }{
-		"reset":                {(*cutter).cut},
-		"refused":              {(*cutter).refuse},
-		"requests swallowed":   {func(p *cutter) { p.swallow(true, false) }},
-		"replies swallowed":    {func(p *cutter) { p.swallow(false, true) }},
-		"everything swallowed": {func(p *cutter) { p.swallow(true, true) }},
+	for name, damage := range map[string]struct{ on func(cutter) }{
+		"reset":                {func(p cutter) { p.Reset() }},
+		"refused":              {cutter.refuse},
+		"requests kept back":   {func(p cutter) { p.stall(true, false) }},
+		"replies kept back":    {func(p cutter) { p.stall(false, true) }},
+		"everything kept back": {func(p cutter) { p.stall(true, true) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newCutter(t, func() string { return srv.addr })
+			p := newCutter(t, srv.addr)
 			var pulse pulses
-			c := dial(t, p.addr(), &Options{TTL: 2 * time.Second, OnPulse: pulse.on})
+			c := dial(t, p.Addr(), &Options{TTL: 4 * time.Second, OnPulse: pulse.on})
 			g := must[*holdfast.Grant](t)(c.Locker().Acquire(t.Context(), "c23/"+name))
 			for range 2 {
 				pulse.next(t, 1)
 				damage.on(p)
-				hold(t, 800*time.Millisecond) // below TTL − margin, with the time to reconnect
+				hold(t, 1500*time.Millisecond) // below TTL − margin, with the time to reconnect
 				p.heal()
 				pulse.next(t, 1)
 				if g.State() == holdfast.StateLost {
@@ -221,13 +220,13 @@ func hold(t *testing.T, d time.Duration) {
 func TestCasebookC30_LostRepliesAreNoConflict(t *testing.T) {
 	t.Parallel()
 	srv := startService(t)
-	p := newCutter(t, func() string { return srv.addr })
+	p := newCutter(t, srv.addr)
 	var pulse pulses
-	c := dial(t, p.addr(), &Options{TTL: time.Second, OnPulse: pulse.on})
+	c := dial(t, p.Addr(), &Options{TTL: 3 * time.Second, OnPulse: pulse.on})
 	g := must[*holdfast.Grant](t)(c.Locker().Acquire(t.Context(), "c30"))
-	for range 5 {
-		p.swallow(false, true) // the service hears the next one, the client not its answer
-		hold(t, 300*time.Millisecond)
+	for range 4 {
+		p.stall(false, true) // the service hears the next one, the client not its answer
+		hold(t, 700*time.Millisecond)
 		p.heal()
 		pulse.next(t, 1)
 	}
@@ -239,160 +238,164 @@ func TestCasebookC30_LostRepliesAreNoConflict(t *testing.T) {
 	}
 }
 
-// TestLostReplies loses the reply of each kind of call, and checks that the
-// call was one call.
+// lossy loses the reply of calls on one line.
+type lossy struct {
+	t *testing.T
+	p cutter
+}
+
+// lose makes the call on a line that swallows replies, until the service has
+// done it, and then on one that works. ready says that the line works.
+func (l lossy) lose(what string, ready, call func() error, done func() bool) {
+	l.t.Helper()
+	if err := ready(); err != nil {
+		l.t.Fatal(err)
+	}
+	l.p.stall(false, true)
+	got := make(chan error, 1)
+	go func() { got <- call() }()
+	waitFor(l.t, what+" at the service", done)
+	l.p.heal()
+	if err := <-got; err != nil {
+		l.t.Errorf("%s: %v", what, err)
+	}
+}
+
+// holders are those of a lock, as another client sees it.
+func holders(t *testing.T, op *Client, lock string) []Holder {
+	t.Helper()
+	l, err := op.Get(t.Context(), lock, GetOptions{})
+	if driver.KindOf(err) == driver.NotFound {
+		return nil
+	}
+	return must[*Lock](t)(l, err).Holders
+}
+
+// labelled counts the sessions with a label.
+func labelled(t *testing.T, op *Client, label string) (n int) {
+	t.Helper()
+	for s, err := range op.Sessions(t.Context(), ListOptions{}) {
+		if must[*Session](t)(s, err).Label == label {
+			n++
+		}
+	}
+	return n
+}
+
+// TestLostReplies loses the reply of each kind of call of a session, and
+// checks that the call was one call.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	srv := startService(t)
 	op := dial(t, srv.addr, nil)
-	holders := func(lock string) []Holder {
-		l, err := op.Get(t.Context(), lock, GetOptions{})
-		if driver.KindOf(err) == driver.NotFound {
-			return nil
-		}
-		if err != nil {
-			t.Error(err)
-			return nil
-		}
-		return l.Holders
-	}
-	sessions := func(label string) (n int) {
-		for s, err := range op.Sessions(t.Context(), ListOptions{}) {
-			if err != nil {
-				t.Error(err)
-			} else if s.Label == label {
-				n++
-			}
-		}
-		return n
-	}
-	p := newCutter(t, func() string { return srv.addr })
-	l := line(t, p.addr())
-	if _, err := l.stream(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	// lose makes the call on a line that swallows replies, until the service
-	// has done it, and then on one that works.
-	lose := func(what string, call func() error, done func() bool) {
-		t.Helper()
-		p.swallow(false, true)
-		got := make(chan error, 1)
-		go func() { got <- call() }()
-		waitFor(t, what+" at the service", done)
-		p.heal()
-		if err := <-got; err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
+	p := newCutter(t, srv.addr)
+	l := line(t, p.Addr())
+	const label = "lost replies"
 	var s *session
-	lose("open", func() error {
+	lossy := lossy{t, p}
+	lossy.lose("open", func() error { _, err := l.stream(t.Context(), nil); return err }, func() error {
 		var e *driver.Error
-		if s, e = l.open(t.Context(), driver.OpenRequest{TTL: 20 * time.Second, Label: "lost replies"}); e != nil {
+		if s, e = l.open(t.Context(), driver.OpenRequest{TTL: 20 * time.Second, Label: label}); e != nil {
 			return e
 		}
 		return nil
-	}, func() bool { return sessions("lost replies") == 1 })
-	if sessions("lost replies") != 1 {
-		t.Error("one open, several sessions")
+	}, func() bool { return labelled(t, op, label) == 1 })
+	if n := labelled(t, op, label); n != 1 {
+		t.Errorf("one open, %d sessions", n)
 	}
+	alive := func() error { _, err := s.Keepalive(t.Context()); return err }
+	held := func(n int) func() bool { return func() bool { return len(holders(t, op, "lost/a")) == n } }
 	var g driver.Grant
-	lose("acquire", func() (err error) { g, err = s.Acquire(t.Context(), request("lost/a", 0, 1)); return err },
-		func() bool { return len(holders("lost/a")) == 1 })
-	if h := holders("lost/a"); len(h) != 1 || h[0].Token != g.Token {
+	lossy.lose("acquire", alive, func() (err error) { g, err = s.Acquire(t.Context(), request("lost/a", 0, 1)); return err }, held(1))
+	if h := holders(t, op, "lost/a"); len(h) != 1 || h[0].Token != g.Token {
 		t.Errorf("holders %+v, got %v", h, g)
 	}
-	lose("release", func() error { return s.Release(t.Context(), driver.ReleaseRequest{Grant: g.ID}) },
-		func() bool { return len(holders("lost/a")) == 0 })
+	lossy.lose("release", alive, func() error { return s.Release(t.Context(), driver.ReleaseRequest{Grant: g.ID}) }, held(0))
 	must[driver.Grant](t)(s.Acquire(t.Context(), request("lost/a", 0, 2)))
-	lose("cancel", func() error { return s.Cancel(t.Context(), driver.RequestID{Lane: 0, N: 2}) },
-		func() bool { return len(holders("lost/a")) == 0 })
-	lose("end", func() error { return s.End(t.Context()) }, func() bool { return sessions("lost replies") == 0 })
+	lossy.lose("cancel", alive, func() error { return s.Cancel(t.Context(), driver.RequestID{Lane: 0, N: 2}) }, held(0))
+	lossy.lose("end", alive, func() error { return s.End(t.Context()) }, func() bool { return labelled(t, op, label) == 0 })
+}
 
-	c := dial(t, p.addr(), nil)
-	must[uint64](t)(c.Put(t.Context(), "lost/v", []byte("0"), PutOptions{}))
-	var rev uint64
-	value := func() *Lock { l, _ := op.Get(t.Context(), "lost/v", GetOptions{}); return l }
-	lose("put", func() (err error) {
-		rev, err = c.Put(t.Context(), "lost/v", []byte("1"), PutOptions{IfRevision: new(value().ModifyRevision)})
+func TestLostRepliesOfWrites(t *testing.T) {
+	t.Parallel()
+	srv := startService(t)
+	op := dial(t, srv.addr, nil)
+	p := newCutter(t, srv.addr)
+	c := dial(t, p.Addr(), nil)
+	rev := must[uint64](t)(c.Put(t.Context(), "v", []byte("0"), PutOptions{}))
+	value := func() *Lock { l, _ := op.Get(t.Context(), "v", GetOptions{}); return l }
+	ready := func() error { _, err := c.Status(t.Context()); return err }
+	lossy := lossy{t, p}
+	lossy.lose("put", ready, func() (err error) {
+		rev, err = c.Put(t.Context(), "v", []byte("1"), PutOptions{IfRevision: &rev})
 		return err
 	}, func() bool { return string(value().Value) == "1" })
 	if got := value().ModifyRevision; got != rev {
 		t.Errorf("one put, revision %d, and the value is of revision %d", rev, got)
 	}
-	lose("delete", func() error { _, err := c.Delete(t.Context(), "lost/v", DeleteOptions{IfRevision: &rev}); return err },
+	lossy.lose("delete", ready, func() error { _, err := c.Delete(t.Context(), "v", DeleteOptions{IfRevision: &rev}); return err },
 		func() bool { return value() == nil })
 }
 
 func TestCasebookC26_C42_ShortWaitsOverResetsLeakNothing(t *testing.T) {
 	t.Parallel()
 	srv := startService(t)
-	p := newCutter(t, func() string { return srv.addr })
+	p := newCutter(t, srv.addr)
 	op := dial(t, srv.addr, nil)
 	blocker := must[*holdfast.Grant](t)(op.Locker().Acquire(t.Context(), "c42"))
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	wg.Go(func() {
-		tick := time.NewTicker(40 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				p.cut()
-			case <-stop:
-				return
-			}
-		}
-	})
 	clients := make([]*Client, 10)
 	for i := range clients {
-		clients[i] = dial(t, p.addr(), &Options{TTL: 4 * time.Second})
+		clients[i] = dial(t, p.Addr(), &Options{TTL: 4 * time.Second})
 	}
+	stop := p.often(40 * time.Millisecond)
+	defer stop()
 	var work sync.WaitGroup
 	for i, c := range clients {
 		work.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(i), 42))
 			for n := range 40 {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rng.IntN(5))*time.Millisecond)
-				name, o := "c42", AcquireOptions{}
-				if n%2 == 1 {
-					name, o = "c42/permits", AcquireOptions{Limit: 3}
-				}
-				g, err := c.Acquire(ctx, name, o)
-				cancel()
-				switch {
-				case err != nil && g != nil:
-					t.Errorf("both a grant and an error: %v", err)
-				case err != nil:
-				case name == "c42":
-					t.Error("granted while another holds it")
-				default:
-					if err := g.Release(t.Context()); err != nil && !errors.Is(err, holdfast.ErrReleasePending) {
-						t.Error(err)
-					}
+				wait := time.Duration(1+rng.IntN(5)) * time.Millisecond
+				if n%2 == 0 {
+					shortWait(t, c, wait, "c42", AcquireOptions{}, false)
+				} else {
+					shortWait(t, c, wait, "c42/permits", AcquireOptions{Limit: 3}, true)
 				}
 			}
 		})
 	}
 	work.Wait()
-	close(stop)
-	wg.Wait()
+	stop()
 	waitFor(t, "the queue is empty", func() bool {
 		l, err := op.Get(t.Context(), "c42", GetOptions{})
 		return err == nil && l.Waiters == 0
 	})
-	waitFor(t, "no permit is taken", func() bool {
-		_, err := op.Get(t.Context(), "c42/permits", GetOptions{})
-		return driver.KindOf(err) == driver.NotFound
-	})
-	for i := range 3 {
+	waitFor(t, "no permit is taken", func() bool { return len(holders(t, op, "c42/permits")) == 0 })
+	for range 3 {
 		must[*holdfast.Grant](t)(op.Acquire(t.Context(), "c42/permits", AcquireOptions{Limit: 3, Try: true}))
-		_ = i
 	}
 	if _, err := op.Acquire(t.Context(), "c42/permits", AcquireOptions{Limit: 3, Try: true}); !errors.Is(err, holdfast.ErrBusy) && !errors.Is(err, holdfast.ErrHeldByYou) {
 		t.Errorf("a fourth permit of three: %v", err)
 	}
 	if err := blocker.Release(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// shortWait is one acquire that hardly has the time, and its release.
+func shortWait(t *testing.T, c *Client, wait time.Duration, name string, o AcquireOptions, mayBeGranted bool) {
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	g, err := c.Acquire(ctx, name, o)
+	switch {
+	case err != nil && g != nil:
+		t.Errorf("both a grant and an error: %v", err)
+	case err != nil:
+	case !mayBeGranted:
+		t.Error("granted while another holds it")
+	default:
+		if err := g.Release(t.Context()); err != nil && !errors.Is(err, holdfast.ErrReleasePending) {
+			t.Error(err)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 func isAcquire(_ int, f *holdfastv1.ClientFrame) bool { return f.GetAcquire() != nil }
 
 func TestKeepalivesOfManySessionsShareOneFrame(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	l := line(t, f.addr)
 	const n = 200
@@ -54,6 +55,7 @@ func TestKeepalivesOfManySessionsShareOneFrame(t *testing.T) {
 }
 
 func TestLoneKeepaliveDoesNotLinger(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	l := line(t, f.addr)
 	s := openOne(t, l)
@@ -73,6 +75,7 @@ func TestLoneKeepaliveDoesNotLinger(t *testing.T) {
 
 // An old stream's answer must not answer a keepalive that was asked later.
 func TestKeepaliveAnswersCountOnlyForWhatWasAskedBefore(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	asked := make(chan *holdfastv1.ClientFrame, 2)
 	f.answers(func(_ int, fr *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame {
@@ -110,8 +113,9 @@ func TestKeepaliveAnswersCountOnlyForWhatWasAskedBefore(t *testing.T) {
 }
 
 func TestCallsAreSentAgainOnTheNextStreamUnderTheSameName(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
-	p := newCutter(t, func() string { return f.addr })
+	p := newCutter(t, f.addr)
 	f.answers(func(n int, fr *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame {
 		if fr.GetAcquire() != nil && n < 3 {
 			if n == 1 {
@@ -121,7 +125,7 @@ func TestCallsAreSentAgainOnTheNextStreamUnderTheSameName(t *testing.T) {
 		}
 		return nil
 	})
-	l := line(t, p.addr())
+	l := line(t, p.Addr())
 	s := openOne(t, l)
 	type result struct {
 		g   driver.Grant
@@ -134,7 +138,7 @@ func TestCallsAreSentAgainOnTheNextStreamUnderTheSameName(t *testing.T) {
 	}()
 	for n := range 2 {
 		f.until("acquire", func(ms []message) bool { return count(ms, isAcquire) == n+1 })
-		p.cut()
+		p.Reset()
 	}
 	r := <-got
 	if r.err != nil || r.g.Token.Lock != "a" {
@@ -164,6 +168,7 @@ func TestCallsAreSentAgainOnTheNextStreamUnderTheSameName(t *testing.T) {
 }
 
 func TestLeaderAddressIsFollowed(t *testing.T) {
+	t.Parallel()
 	leader, follower := newFake(t), newFake(t)
 	follower.answers(func(_ int, fr *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame {
 		return refuse(&driver.Error{Kind: driver.Unavailable, Outcome: driver.No, Msg: "not the leader",
@@ -180,6 +185,7 @@ func TestLeaderAddressIsFollowed(t *testing.T) {
 }
 
 func TestServersThatPointAtEachOtherAreNotAskedInATightLoop(t *testing.T) {
+	t.Parallel()
 	a, b := newFake(t), newFake(t)
 	var asked atomic.Int64
 	point := func(to *fake) func(int, *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame {
@@ -204,6 +210,7 @@ func TestServersThatPointAtEachOtherAreNotAskedInATightLoop(t *testing.T) {
 }
 
 func TestSilentServerIsLeft(t *testing.T) {
+	t.Parallel()
 	var mute atomic.Pointer[fake] // the server that opened the session, from then on
 	servers := []*fake{newFake(t), newFake(t)}
 	for _, f := range servers {
@@ -232,6 +239,7 @@ func TestSilentServerIsLeft(t *testing.T) {
 }
 
 func TestWaitInTheQueueIsNoSilence(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	f.answers(func(_ int, fr *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame {
 		if fr.GetAcquire() != nil {
@@ -254,9 +262,10 @@ func TestWaitInTheQueueIsNoSilence(t *testing.T) {
 }
 
 func TestOutcomesOfCallsThatEnd(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
-	p := newCutter(t, func() string { return f.addr })
-	l := line(t, p.addr())
+	p := newCutter(t, f.addr)
+	l := line(t, p.Addr())
 	s := openOne(t, l)
 	p.refuse()
 	ended, cancel := context.WithCancel(t.Context())
@@ -275,7 +284,7 @@ func TestOutcomesOfCallsThatEnd(t *testing.T) {
 		if driver.OutcomeOf(err) == driver.Unknown {
 			continue
 		}
-		if !strings.Contains(err.Error(), p.addr()) {
+		if !strings.Contains(err.Error(), p.Addr()) {
 			t.Errorf("the error does not name the server: %v", err)
 		}
 		break
@@ -300,6 +309,7 @@ func TestOutcomesOfCallsThatEnd(t *testing.T) {
 }
 
 func TestSameRequestAskedTwiceIsOneCall(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	release := make(chan struct{})
 	f.answers(func(_ int, fr *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame {
@@ -343,6 +353,7 @@ func TestSameRequestAskedTwiceIsOneCall(t *testing.T) {
 }
 
 func TestTakenOverSessionIsLostAndNotFoughtFor(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	f.answers(func(n int, fr *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame {
 		if fr.GetKeepAlives() != nil {
@@ -365,6 +376,7 @@ func TestTakenOverSessionIsLostAndNotFoughtFor(t *testing.T) {
 }
 
 func TestOpenThatWasGivenUpLeavesNoSession(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	release := make(chan struct{})
 	f.answers(func(_ int, fr *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame {
@@ -389,6 +401,7 @@ func TestOpenThatWasGivenUpLeavesNoSession(t *testing.T) {
 }
 
 func TestEndedSessionIsNeitherAttachedNorKeptAlive(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	f.answers(func(_ int, fr *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame {
 		if fr.GetEnd() != nil {
@@ -396,15 +409,15 @@ func TestEndedSessionIsNeitherAttachedNorKeptAlive(t *testing.T) {
 		}
 		return nil
 	})
-	p := newCutter(t, func() string { return f.addr })
-	l := line(t, p.addr())
+	p := newCutter(t, f.addr)
+	l := line(t, p.Addr())
 	a, b := openOne(t, l), openOne(t, l)
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := a.End(soon); driver.OutcomeOf(err) != driver.Unknown {
 		t.Fatalf("got %v", err)
 	}
-	p.cut()
+	p.Reset()
 	if _, err := b.Keepalive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -427,6 +440,7 @@ func TestEndedSessionIsNeitherAttachedNorKeptAlive(t *testing.T) {
 }
 
 func TestGrantThatMakesNoSenseIsNotHandedOut(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	f.answers(func(_ int, fr *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame {
 		if a := fr.GetAcquire(); a != nil {
@@ -442,6 +456,7 @@ func TestGrantThatMakesNoSenseIsNotHandedOut(t *testing.T) {
 }
 
 func TestForeignExtensionIsRefused(t *testing.T) {
+	t.Parallel()
 	s := openOne(t, line(t, newFake(t).addr))
 	req := request("a", 0, 1)
 	req.Extension = foreign{}

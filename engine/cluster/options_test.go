@@ -298,13 +298,13 @@ func TestListsAndStatus(t *testing.T) {
 func TestRefusalsReachTheService(t *testing.T) {
 	t.Parallel()
 	srv := startService(t)
-	p := newCutter(t, func() string { return srv.addr })
-	c := dial(t, p.addr(), nil)
+	p := newCutter(t, srv.addr)
+	c := dial(t, p.Addr(), nil)
 	g := must[*holdfast.Grant](t)(c.Locker().Acquire(t.Context(), "r"))
 	seen := g.Token()
 	seen.Number++
 	r := fence.Refusal{Gate: "orders", Lock: "r", Kind: fence.KindStale, Offered: g.Token(), Seen: seen}
-	p.cut() // the report waits for the next connection
+	p.Reset() // the report waits for the next connection
 	c.Reporter().Report(t.Context(), r)
 	c.Reporter().Report(t.Context(), fence.Refusal{Gate: "orders"}) // nothing to tell
 	waitFor(t, "the report", func() bool { return srv.counter("gate_refusals_total") >= 1 })

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -112,8 +113,8 @@ func TestSessionSurvivesRestartOfTheServer(t *testing.T) {
 func TestManySessionsReconnectOnOneStream(t *testing.T) {
 	t.Parallel()
 	srv := startService(t)
-	p := newCutter(t, func() string { return srv.addr })
-	l := line(t, p.addr())
+	p := newCutter(t, srv.addr)
+	l := line(t, p.Addr())
 	const n = 300
 	sessions := make([]*session, n)
 	grants := make([]driver.Grant, n)
@@ -136,8 +137,8 @@ func TestManySessionsReconnectOnOneStream(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	before := p.dials()
-	p.cut()
+	before, _ := p.Connections()
+	p.Reset()
 	for i, s := range sessions {
 		wg.Go(func() {
 			if _, err := s.Keepalive(t.Context()); err != nil {
@@ -150,8 +151,8 @@ func TestManySessionsReconnectOnOneStream(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if d := p.dials() - before; d != 1 {
-		t.Errorf("%d connections for one reconnect", d)
+	if total, _ := p.Connections(); total != before+1 {
+		t.Errorf("%d connections for one reconnect", total-before)
 	}
 }
 
@@ -212,7 +213,15 @@ func TestWatchGoesOnOverARestart(t *testing.T) {
 	if n := len(got); n != 0 {
 		t.Errorf("%d events too many, the first is %+v", n, <-got)
 	}
-	// From an old revision, everything is told again.
+}
+
+func TestWatchFromAnOldRevision(t *testing.T) {
+	t.Parallel()
+	c := dial(t, startService(t).addr, nil)
+	var want []uint64
+	for i := range 12 {
+		want = append(want, must[uint64](t)(c.Put(t.Context(), fmt.Sprint("w/", i%3), []byte{byte(i)}, PutOptions{})))
+	}
 	n := 0
 	for b, err := range c.Watch(t.Context(), WatchOptions{Prefix: "w/", After: new(want[3])}) {
 		if err != nil {
@@ -225,4 +234,14 @@ func TestWatchGoesOnOverARestart(t *testing.T) {
 	if n != len(want)-4 {
 		t.Errorf("%d events after revision %d, want %d", n, want[3], len(want)-4)
 	}
+	// A revision that this service never had: of another, or before a restore.
+	for _, err := range c.Watch(t.Context(), WatchOptions{After: new(want[11] + 1000)}) {
+		if err != nil && !errors.Is(err, ErrCompacted) {
+			t.Errorf("got %v, want ErrCompacted", err)
+		}
+		if err != nil {
+			return
+		}
+	}
+	t.Error("a watch from the future did not end")
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"net"
 	"testing"
+	"time"
 
 	"holdfast/driver"
 	"holdfast/driver/drivertest"
@@ -14,10 +15,7 @@ type world struct {
 	addr string
 }
 
-func newWorld(t *testing.T, addr string) func(testing.TB) drivertest.World {
-	w := world{op: dial(t, addr, nil), addr: addr}
-	return func(testing.TB) drivertest.World { return w }
-}
+func newWorld(t *testing.T, addr string) world { return world{op: dial(t, addr, nil), addr: addr} }
 
 // lineDriver is an engine that owns its line.
 type lineDriver struct{ engine }
@@ -56,6 +54,39 @@ func (w world) Expel(t testing.TB, label string) {
 	}
 }
 
+// Revoke implements drivertest.RevocableWorld.
+func (w world) Revoke(t testing.TB, lock string, atOnce bool, by string) {
+	l, err := w.op.Get(t.Context(), lock, GetOptions{})
+	if err == nil && len(l.Holders) == 1 {
+		_, err = w.op.Revoke(t.Context(), lock, l.Holders[0].Grant, RevokeOptions{Now: atOnce, By: by})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// plainWorld is the same without tokens.
+type plainWorld struct{ world }
+
+func (w plainWorld) Driver(t testing.TB) driver.Driver { return w.world.Driver(t) }
+
+// timing leaves room for a busy machine.
+var timing = drivertest.Timing{TTL: 2 * time.Second, Slack: time.Second}
+
+func TestEfficiency(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startService(t).addr)
+	drivertest.Efficiency(t, timing, func(testing.TB) drivertest.BasicWorld { return plainWorld{w} })
+}
+
+func TestRevocable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startService(t).addr)
+	drivertest.Revocable(t, timing, func(testing.TB) drivertest.RevocableWorld { return w })
+}
+
 func TestFenced(t *testing.T) {
-	drivertest.Fenced(t, drivertest.Timing{}, newWorld(t, startService(t).addr))
+	t.Parallel()
+	w := newWorld(t, startService(t).addr)
+	drivertest.Fenced(t, timing, func(testing.TB) drivertest.World { return w })
 }
