@@ -177,9 +177,9 @@ func TestSnapshotAndRestart(t *testing.T) {
 		return found
 	}
 	eventually(t, "two snapshots are there", func() bool { return len(snaps()) == 2 })
-	before := n.Status()
+	before := n.settled()
 	n.restart()
-	if after := n.Status(); after.LastNumber != before.LastNumber || after.Sessions != 1 || after.Locks != 2 {
+	if after := n.settled(); after.LastNumber != before.LastNumber || after.Sessions != 1 || after.Locks != 2 {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
 	if again := n.granted(n.acquire(a, 9, 1, "kept")); again.Number != g.Number {

@@ -126,6 +126,18 @@ func (n *testNode) keepalive(s core.SessionID) Pulse {
 	}
 }
 
+// settled is the status after everything that was answered so far: it is
+// published at the end of a turn of the loop, and answers go out within.
+func (n *testNode) settled() Status {
+	n.t.Helper()
+	for range 2 {
+		if err := n.View(context.Background(), true, func(Reading) {}); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	return n.Status()
+}
+
 func (n *testNode) hash() (h [32]byte, index uint64) {
 	n.t.Helper()
 	err := n.View(context.Background(), false, func(r Reading) { h, index = r.State.Hash(), r.Info.Index })
@@ -155,7 +167,7 @@ func TestNodeLife(t *testing.T) {
 	if p := n.keepalive(12345); !errors.Is(p.Err, ErrSessionLost) {
 		t.Errorf("pulse of nobody's session is %+v", p)
 	}
-	st := n.Status()
+	st := n.settled()
 	if st.Role != "leader" || st.Sessions != 2 || st.LastNumber != 2 || !st.Ready {
 		t.Errorf("status is %+v", st)
 	}
@@ -189,10 +201,10 @@ func TestNodeRestart(t *testing.T) {
 	a, b := n.open("a", 10*time.Second), n.open("b", 10*time.Second)
 	g := n.granted(n.acquire(a, 0, 1, "l"))
 	n.waiting(n.acquire(b, 0, 1, "l"))
-	before := n.Status()
+	before := n.settled()
 	hash, _ := n.hash()
 	n.restart()
-	after := n.Status()
+	after := n.settled()
 	if after.NodeID != before.NodeID || after.Domain != before.Domain || after.Incarnation != before.Incarnation || after.LastNumber != before.LastNumber || after.Sessions != 2 {
 		t.Errorf("before %+v, after %+v", before, after)
 	}

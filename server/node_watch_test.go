@@ -12,7 +12,7 @@ import (
 	"holdfast/server/core"
 )
 
-func (n *testNode) revision() core.Revision { return n.Status().Revision }
+func (n *testNode) revision() core.Revision { return n.settled().Revision }
 
 func (n *testNode) nextEvents(w *Watch) []core.Event {
 	n.t.Helper()
@@ -97,7 +97,7 @@ func TestSlowWatcher(t *testing.T) {
 	go func() { writers.Wait(); close(done) }()
 	var last core.Revision
 	count := 0
-	for running := true; running || last < n.revision(); {
+	for running := true; running || last < n.Status().Revision; {
 		select {
 		case <-done:
 			running = false
