@@ -39,9 +39,12 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// withCall gives every request its call.
-func withCall(undecoded *atomic.Int64, next http.Handler) http.Handler {
+// withCall gives every request its call, and counts those that are served and
+// those that are not decoded yet.
+func withCall(serving, undecoded *atomic.Int64, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serving.Add(1)
+		defer serving.Add(-1)
 		c := &call{}
 		c.mu.control = http.NewResponseController(w)
 		defer c.finished()

@@ -246,7 +246,7 @@ func TestSlowBodiesAreCut(t *testing.T) {
 	c := &call{}
 	deadlines := &deadlines{recorder: recorder{header: http.Header{}}}
 	c.mu.control = http.NewResponseController(deadlines)
-	h := withCall(&w.undecoded, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := withCall(&w.serving, &w.undecoded, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if deadlines.read.IsZero() || time.Until(deadlines.read) > bodyWithin || w.undecoded.Load() != 1 {
 			t.Errorf("while the body is read: deadline %v, %d undecoded", deadlines.read, w.undecoded.Load())
 		}

@@ -56,7 +56,8 @@ type Server struct {
 	service    *service
 	conns      *conns
 	http       *http.Server
-	undecoded  atomic.Int64
+	serving    atomic.Int64       // requests that are served now
+	undecoded  atomic.Int64       // of these, calls whose body is not read yet
 	quit       context.CancelFunc // ends what waits for long
 	background context.CancelFunc
 	unregister func()        // takes the metrics out of the registry
@@ -87,7 +88,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, conns: newConns(listener), ended: make(chan struct{}), stop: make(chan context.Context, 1)}
 	var handler atomic.Pointer[http.Handler]
-	s.http = newHTTP(guarded(loopback, cfg.AllowedHosts, withCall(&s.undecoded, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.http = newHTTP(guarded(loopback, cfg.AllowedHosts, withCall(&s.serving, &s.undecoded, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*handler.Load()).ServeHTTP(w, r)
 	}))), cfg.Logger)
 	first := starting()
@@ -154,11 +155,7 @@ func (s *Server) run(served <-chan error) {
 	}
 	// What waits ends first, so that the rest can be waited for.
 	s.quit()
-	closing, cancel := context.WithTimeout(ctx, 5*time.Second)
-	if err := s.http.Shutdown(closing); err != nil {
-		_ = s.http.Close()
-	}
-	cancel()
+	s.hangUp(ctx)
 	if err := s.node.Stop(ctx); err != nil && why == nil {
 		why = fmt.Errorf("the node did not stop cleanly: %w", err)
 	}
@@ -166,6 +163,36 @@ func (s *Server) run(served <-chan error) {
 	s.background()
 	s.err = why
 	close(s.ended)
+}
+
+// hangUp stops listening, waits until the calls that are under way have been
+// answered, at most 5 s, and closes the connections. (http's own Shutdown would
+// leave each HTTP/2 connection another second.)
+func (s *Server) hangUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	shut := make(chan struct{})
+	go func() {
+		defer close(shut)
+		_ = s.http.Shutdown(ctx)
+	}()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for quiet := 0; quiet < 5; quiet++ {
+		select {
+		case <-tick.C:
+			if s.serving.Load() > 0 {
+				quiet = 0
+			}
+		case <-ctx.Done():
+			quiet = 5
+		case <-shut:
+			quiet = 5
+		}
+	}
+	_ = s.http.Close()
+	cancel()
+	<-shut
 }
 
 // Addr is the address that the server listens on, host:port.
