@@ -166,37 +166,25 @@ func BenchmarkHandOff(b *testing.B) {
 	}
 }
 
-// BenchmarkKeepalives keeps many sessions alive: one operation is one session's
-// keepalive.
+// BenchmarkKeepalives keeps many sessions alive at once: one operation is one
+// session's keepalive.
 func BenchmarkKeepalives(b *testing.B) {
 	p := startProcess(b)
-	const sessions = 512
-	c := dial(b, p.addr, nil)
-	all := make([]driver.Session, sessions)
-	var wg sync.WaitGroup
-	for i := range all {
-		wg.Go(func() {
-			s, err := c.Engine().Open(b.Context(), driver.OpenRequest{TTL: time.Minute})
-			if err != nil {
-				b.Error(err)
+	for _, sessions := range []int{1, 512} {
+		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {
+			c := dial(b, p.addr, nil)
+			all := make([]driver.Session, sessions)
+			for i := range all {
+				s, err := c.Engine().Open(b.Context(), driver.OpenRequest{TTL: time.Minute})
+				if err != nil {
+					b.Fatal(err)
+				}
+				all[i] = s
 			}
-			all[i] = s
+			pairs(b, sessions, func(ctx context.Context, worker int) error {
+				_, err := all[worker].Keepalive(ctx)
+				return err
+			})
 		})
 	}
-	wg.Wait()
-	if b.Failed() {
-		return
-	}
-	var next atomic.Int64
-	b.SetParallelism(sessions / 2)
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		s := all[int(next.Add(1))%sessions]
-		for pb.Next() {
-			if _, err := s.Keepalive(b.Context()); err != nil {
-				b.Error(err)
-				return
-			}
-		}
-	})
 }
