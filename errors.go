@@ -287,8 +287,11 @@ type ArmError struct {
 // Error names the gate.
 func (e *ArmError) Error() string {
 	name := fmt.Sprintf("%T", e.Gate)
-	if s, ok := e.Gate.(fmt.Stringer); ok {
-		name = s.String()
+	switch g := e.Gate.(type) {
+	case fmt.Stringer:
+		name = g.String()
+	case interface{ Name() string }:
+		name = g.Name()
 	}
 	return fmt.Sprintf("gate not armed: %s (gate %d of those given): %v", name, e.Index+1, e.Err)
 }

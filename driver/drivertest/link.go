@@ -23,12 +23,13 @@ const (
 
 // A Call is one call that came to a [Link].
 type Call struct {
-	Op    Op
-	N     int // counts the calls of this Op on the link, from 1
-	Lock  string
-	ID    driver.RequestID // acquire, cancel
-	Grant string           // release
-	At    time.Time
+	Op     Op
+	N      int // counts the calls of this Op on the link, from 1
+	Lock   string
+	ID     driver.RequestID // acquire, cancel
+	Grant  string           // release
+	Failed bool             // release
+	At     time.Time
 }
 
 // A Fault is what happens to a call. The zero Fault passes it.
@@ -260,7 +261,7 @@ func (s *linkSession) Cancel(ctx context.Context, id driver.RequestID) error {
 }
 
 func (s *linkSession) Release(ctx context.Context, req driver.ReleaseRequest) error {
-	_, err := pass(ctx, s.l, Call{Op: OpRelease, Grant: req.Grant}, nothing(func(ctx context.Context) error { return s.inner.Release(ctx, req) }))
+	_, err := pass(ctx, s.l, Call{Op: OpRelease, Grant: req.Grant, Failed: req.Failed}, nothing(func(ctx context.Context) error { return s.inner.Release(ctx, req) }))
 	return err
 }
 

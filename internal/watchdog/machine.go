@@ -120,7 +120,7 @@ type pulse struct {
 // set.TTL, by a call that left after the instant sent. The settings must be
 // valid.
 func New(set Settings, sent Instant) *Machine {
-	return &Machine{set: set, good: sent, idle: true, idleSince: sent, pulse: pulse{next: sent + set.Interval}}
+	return &Machine{set: set, good: sent, pulse: pulse{next: sent + set.Interval}} // idle from its first input on
 }
 
 // Clone returns a copy that shares nothing with m.

@@ -140,8 +140,11 @@ func reply(t *testing.T, d *datadriven.TestData) Reply {
 // run ticks whenever the machine wants it.
 func (r *rig) run(until Instant) string {
 	var b strings.Builder
-	for {
+	for n := 0; ; n++ {
 		wake, ok := r.m.Wake()
+		if n > 1000 {
+			return "stuck: the machine wants to be called for ever\n"
+		}
 		if !ok || wake > until {
 			r.now = until
 			return b.String() + r.after(nil)
