@@ -66,7 +66,7 @@ func BenchmarkUncontended(b *testing.B) {
 // holdfast: what the line alone costs.
 func BenchmarkUncontendedDriver(b *testing.B) {
 	p := startProcess(b)
-	for _, workers := range []int{1, 128} {
+	for _, workers := range []int{1, 128, 512} {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
 			c := dial(b, p.addr, nil)
 			s, err := c.Engine().Open(b.Context(), driver.OpenRequest{TTL: time.Minute})

@@ -28,6 +28,8 @@ type fake struct {
 	// answer says what a frame is answered with; nil leaves it to yes.
 	// Returning none (an empty slice) leaves the frame unanswered.
 	answer func(n int, f *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame
+	// watch plays one watch stream; nil refuses.
+	watch func(after uint64, send func(*holdfastv1.WatchResponse) error) error
 
 	mu struct {
 		sync.Mutex
@@ -73,6 +75,10 @@ func (f *fake) handler() http.Handler {
 
 func (f *fake) GetStatus(context.Context, *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error) {
 	return connect.NewResponse(&holdfastv1.GetStatusResponse{Ready: true}), nil
+}
+
+func (f *fake) Watch(_ context.Context, req *connect.Request[holdfastv1.WatchRequest], s *connect.ServerStream[holdfastv1.WatchResponse]) error {
+	return f.watch(req.Msg.GetAfterRevision(), s.Send)
 }
 
 func (f *fake) Session(_ context.Context, s *connect.BidiStream[holdfastv1.SessionRequest, holdfastv1.SessionResponse]) error {

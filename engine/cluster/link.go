@@ -122,6 +122,9 @@ func (l *link) start(c *call, me caller) (*call, *driver.Error) {
 	if c.sess != nil && c.sess.lost != nil {
 		return nil, c.sess.lost
 	}
+	if c.kind == callKeepalive && c.sess.quit {
+		return nil, endedByOwner()
+	}
 	if c.name.N > 0 {
 		if same := c.sess.acquires[c.name]; same != nil {
 			same.callers = append(same.callers, me)
@@ -199,6 +202,9 @@ func (l *link) leave(st *stream, why error, hint string) {
 // leaveLocked is leave with link.mu held. Cancelling the stream's context
 // closes its connection, on another goroutine.
 func (l *link) leaveLocked(st *stream, why error, hint string) {
+	if checkEndpoint(hint) != nil {
+		hint = "" // not an address that anybody could dial
+	}
 	if l.mu.cur == st {
 		l.mu.cur, l.mu.why, l.mu.hint = nil, fmt.Errorf("%s: %w", st.conn.addr, why), hint
 		switch {
@@ -319,7 +325,7 @@ func (l *link) attemptTimeout(candidates int) time.Duration {
 
 // Bounds of the waits for a line. They follow from the shortest TTL.
 const (
-	minSilence = 300 * time.Millisecond
+	minSilence = 400 * time.Millisecond
 	maxSilence = 5 * time.Second
 	minAttempt = 300 * time.Millisecond
 	maxAttempt = 2 * time.Second

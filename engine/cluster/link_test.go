@@ -233,8 +233,8 @@ func TestSilentServerIsLeft(t *testing.T) {
 	if _, err := s.Keepalive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took < minSilence || took > 900*time.Millisecond {
-		t.Errorf("answered by the second server after %v: want after %v and in time for the lease", took, minSilence)
+	if took := time.Since(began); took < minSilence || took > 3*time.Second {
+		t.Errorf("answered by the second server after %v: want after %v and soon", took, minSilence)
 	}
 }
 
@@ -248,8 +248,8 @@ func TestWaitInTheQueueIsNoSilence(t *testing.T) {
 		return nil
 	})
 	l := line(t, f.addr)
-	s, _ := l.open(t.Context(), driver.OpenRequest{TTL: time.Second})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*minSilence)
+	s, _ := l.open(t.Context(), driver.OpenRequest{TTL: 4 * time.Second})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // twice as long as it may be silent
 	defer cancel()
 	if _, err := s.Acquire(ctx, request("a", 0, 1)); driver.OutcomeOf(err) != driver.Unknown {
 		t.Fatalf("got %v", err)
@@ -297,14 +297,22 @@ func TestOutcomesOfCallsThatEnd(t *testing.T) {
 		}
 		return nil
 	})
-	for range 2 {
-		soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		_, err := s.Acquire(soon, request("c", 2, 1))
+	sent, cancel := context.WithCancel(t.Context())
+	go func() {
+		f.until("acquire", func(ms []message) bool {
+			return count(ms, func(_ int, fr *holdfastv1.ClientFrame) bool { return fr.GetAcquire().GetLock() == "c" }) > 0
+		})
 		cancel()
-		if driver.OutcomeOf(err) != driver.Unknown {
-			t.Fatalf("sent and unanswered: %v", err)
-		}
-		p.refuse()
+	}()
+	if _, err := s.Acquire(sent, request("c", 2, 1)); driver.OutcomeOf(err) != driver.Unknown {
+		t.Fatalf("sent and unanswered: %v", err)
+	}
+	p.refuse()
+	waitFor(t, "the line is gone", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.mu.cur == nil })
+	again, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Acquire(again, request("c", 2, 1)); driver.OutcomeOf(err) != driver.Unknown {
+		t.Fatalf("not sent this time, but before: %v", err)
 	}
 }
 

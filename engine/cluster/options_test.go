@@ -77,7 +77,7 @@ func TestAcquireOptions(t *testing.T) {
 func TestMaxHoldAndRevoke(t *testing.T) {
 	t.Parallel()
 	srv := startService(t)
-	a, op := dial(t, srv.addr, &Options{TTL: time.Second}), dial(t, srv.addr, nil)
+	a, op := dial(t, srv.addr, &Options{TTL: 3 * time.Second}), dial(t, srv.addr, nil)
 	ctx := t.Context()
 	ends := func(g *holdfast.Grant, cause holdfast.Cause, by string) {
 		t.Helper()

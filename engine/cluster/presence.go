@@ -16,7 +16,9 @@ import (
 type presence struct {
 	link    *link
 	request driver.OpenRequest
-	turn    chan struct{} // holds the right to open, so that no lock is held meanwhile
+	turn    chan struct{}   // holds the right to open, so that no lock is held meanwhile
+	ctx     context.Context // ends when closing begins
+	stop    context.CancelFunc
 
 	mu struct {
 		sync.Mutex
@@ -40,6 +42,7 @@ type opened struct {
 
 func newPresence(l *link, o *Options) *presence {
 	p := &presence{link: l, turn: make(chan struct{}, 1)}
+	p.ctx, p.stop = context.WithCancel(l.ctx)
 	p.request = driver.OpenRequest{TTL: o.TTL, Label: o.Label, Host: o.host()}
 	if p.request.TTL == 0 {
 		p.request.TTL = holdfast.DefaultTTL
@@ -66,7 +69,10 @@ func (p *presence) session(ctx context.Context) (*opened, *driver.Error) {
 	case cur != nil:
 		cur.stop()
 	}
-	s, e := p.link.open(ctx, p.request)
+	opening, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	s, e := p.link.open(opening, p.request)
 	if e != nil {
 		// A session may stand without its opener; nothing of the caller's
 		// request has happened.
@@ -74,7 +80,7 @@ func (p *presence) session(ctx context.Context) (*opened, *driver.Error) {
 		c.Outcome = driver.No
 		return nil, &c
 	}
-	alive, stop := context.WithCancel(p.link.ctx)
+	alive, stop := context.WithCancel(p.ctx)
 	cur = &opened{s: s, stop: stop}
 	p.mu.Lock()
 	p.mu.cur = cur
@@ -138,7 +144,8 @@ func (o *opened) done(id driver.RequestID) {
 
 // close ends the session, in a bounded time.
 func (p *presence) close(ctx context.Context) error {
-	p.turn <- struct{}{} // opening ends: it is bounded, and the link is still there
+	p.stop()
+	p.turn <- struct{}{} // an open under way ends at once
 	defer func() { <-p.turn }()
 	p.mu.Lock()
 	cur := p.mu.cur

@@ -169,9 +169,13 @@ func (s *session) End(ctx context.Context) error {
 		return err
 	}
 	s.link.mu.Lock()
-	s.link.lose(s, &driver.Error{Kind: driver.SessionLost, Outcome: driver.No, Msg: "the session was ended by its owner"})
+	s.link.lose(s, endedByOwner())
 	s.link.mu.Unlock()
 	return nil
+}
+
+func endedByOwner() *driver.Error {
+	return &driver.Error{Kind: driver.SessionLost, Outcome: driver.No, Msg: "the session was ended by its owner"}
 }
 
 // settledByEnd takes the end of the session as the success of a call that
