@@ -308,10 +308,11 @@ func (g *guardian) kill(s syscall.Signal) {
 	}
 }
 
-// failed tells why nothing was started.
+// failed tells why nothing was started. The guardian ends after it.
 func (g *guardian) failed(err error) {
 	errno, _ := errors.AsType[syscall.Errno](err)
 	g.line.send(report{Event: reportFailed, Errno: int(errno), Reason: err.Error()})
+	g.line.finish()
 }
 
 // reap collects dead orphans, but not the child: see type guardian.

@@ -59,22 +59,42 @@ const (
 // A guardLine is one end of the stream between wrapper and guardian.
 type guardLine struct {
 	file *os.File
-	enc  *json.Encoder
+	out  chan any
+	sent chan struct{} // closed when everything before finish was written
 }
+
+// lineBacklog is how many messages may wait for a side that does not read.
+const lineBacklog = 1024
 
 func newLine(fd int) (*guardLine, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	f := os.NewFile(uintptr(fd), "guardian line")
-	return &guardLine{file: f, enc: json.NewEncoder(f)}, nil
+	l := &guardLine{file: os.NewFile(uintptr(fd), "guardian line"), out: make(chan any, lineBacklog), sent: make(chan struct{})}
+	go func() {
+		defer close(l.sent)
+		enc := json.NewEncoder(l.file)
+		for msg := range l.out {
+			_ = enc.Encode(msg) // the reading side finds out that the line broke
+		}
+	}()
+	return l, nil
 }
 
-// send writes one message. It is bounded: the other side may be stopped, and a
-// stopped guardian must not keep the wrapper from killing the group itself.
+// send sends one message, in order, and never waits: the other side may be
+// stopped, and a stopped guardian must not keep the wrapper from killing the
+// group itself. What a stopped side does not take is dropped in the end.
 func (l *guardLine) send(msg any) {
-	_ = l.file.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	_ = l.enc.Encode(msg)
+	select {
+	case l.out <- msg:
+	default:
+	}
+}
+
+// finish waits until everything was written. send must not be called after it.
+func (l *guardLine) finish() {
+	close(l.out)
+	<-l.sent
 }
 
 // receive passes each message of the stream on until it ends.

@@ -106,7 +106,7 @@ func newProgram(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{t: t, stdout: &safeBuffer{}, stderr: &safeBuffer{}, done: make(chan struct{})}
 	p.cmd = exec.Command(binary(t), args...)
-	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=all"), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	// What a killed program leaves behind may hold its output open.
 	p.cmd.WaitDelay = time.Second
@@ -142,7 +142,12 @@ func (p *program) wait() int {
 	select {
 	case <-p.done:
 	case <-time.After(patience):
-		p.t.Fatalf("%v did not end; stdout %q, stderr %q", p.cmd.Args[1:], p.stdout, p.stderr)
+		_ = p.cmd.Process.Signal(syscall.SIGABRT) // tells where it hangs
+		select {
+		case <-p.done:
+		case <-time.After(patience):
+		}
+		p.t.Fatalf("%v did not end; stdout %q, stderr %s", p.cmd.Args[1:], p.stdout, p.stderr)
 	}
 	if p.err == nil || errors.Is(p.err, exec.ErrWaitDelay) {
 		return p.cmd.ProcessState.ExitCode()

@@ -215,6 +215,7 @@ func TestScheduleIsKeptByEither(t *testing.T) {
 	for name, stopped := range map[string]string{"both": "", "guardian stopped": "guardian", "wrapper stopped": "wrapper"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			began := time.Now()
 			p, pids := family(t, func(argv ...string) *program {
 				return start(t, nil, append([]string{fakeRunCommand, "2s", "500ms", "1ms"}, argv...)...)
 			})
@@ -227,6 +228,11 @@ func TestScheduleIsKeptByEither(t *testing.T) {
 				unix.Kill(p.cmd.Process.Pid, unix.SIGSTOP)
 			}
 			gone(t, pids...)
+			// A wrapper that relied on the guardian alone would take two more
+			// seconds to find that it does not answer.
+			if took := time.Since(began); took > 2*time.Second+1500*time.Millisecond {
+				t.Errorf("the group ended after %v, want at the deadline of 2s", took)
+			}
 			if stopped == "wrapper" {
 				unix.Kill(p.cmd.Process.Pid, unix.SIGCONT)
 			}
