@@ -122,18 +122,37 @@ func (c *call) abort() {
 }
 
 // slowReader watches one goroutine's writes to a client that may not read.
-type slowReader struct{ timer *time.Timer }
+type slowReader struct {
+	after time.Duration
+	timer *time.Timer
+	cut   atomic.Bool // the client was cut off for it
+}
 
-// slowReader starts such a watch; done ends it.
-func (c *call) slowReader() *slowReader {
-	t := time.AfterFunc(time.Hour, c.abort)
-	t.Stop()
-	return &slowReader{t}
+// slowReader starts such a watch; done ends it. A write that takes longer than
+// after is cut off, with the whole call; told is called before that.
+func (c *call) slowReader(after time.Duration, told func()) *slowReader {
+	w := &slowReader{after: after}
+	w.timer = time.AfterFunc(time.Hour, func() {
+		w.cut.Store(true)
+		told()
+		c.abort()
+	})
+	w.timer.Stop()
+	return w
+}
+
+// why is the reason for a write's error: that the client was cut off, if it
+// was.
+func (w *slowReader) why(err error) error {
+	if err != nil && w.cut.Load() {
+		return errSlow
+	}
+	return err
 }
 
 // writing is called before a write; what it returns, after it.
 func (w *slowReader) writing() (written func()) {
-	w.timer.Reset(slowAfter)
+	w.timer.Reset(w.after)
 	return func() { w.timer.Stop() }
 }
 

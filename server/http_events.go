@@ -47,7 +47,7 @@ func (s *service) serveEvents(w http.ResponseWriter, r *http.Request) {
 	defer s.metrics.watchers.Dec()
 	ctx, cancel := s.untilStop(r.Context())
 	defer cancel()
-	slow := call.slowReader()
+	slow := call.slowReader(s.slowAfter, func() {})
 	defer slow.done()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")

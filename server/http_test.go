@@ -254,7 +254,7 @@ func TestSlowBodiesAreCut(t *testing.T) {
 		if !deadlines.read.IsZero() || w.undecoded.Load() != 0 {
 			t.Errorf("after the body was read: deadline %v, %d undecoded", deadlines.read, w.undecoded.Load())
 		}
-		slow := callOf(r.Context()).slowReader()
+		slow := callOf(r.Context()).slowReader(time.Minute, func() {})
 		slow.writing()()
 		slow.done()
 	}))

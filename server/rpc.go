@@ -31,6 +31,8 @@ type service struct {
 	metrics *metrics
 	voices  *voices
 	streams *streams
+	// slowAfter is how long a client may leave what is written to it unread.
+	slowAfter time.Duration
 	// stopping is cancelled when the server stops. Only what waits for long
 	// looks at it; a short call that is under way is finished.
 	stopping context.Context

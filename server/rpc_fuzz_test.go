@@ -87,7 +87,7 @@ func FuzzSessionRequest(f *testing.F) {
 			f.Error(err)
 		}
 	})
-	s := &service{node: node, log: node.cfg.Logger, metrics: newMetrics(), voices: newVoices(), streams: &streams{}, stopping: context.Background()}
+	s := &service{node: node, log: node.cfg.Logger, metrics: newMetrics(), voices: newVoices(), streams: &streams{}, stopping: context.Background(), slowAfter: slowAfter}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := &holdfastv1.SessionRequest{}
 		if proto.Unmarshal(data, m) != nil {

@@ -122,7 +122,7 @@ func (s *Server) serve(handler *atomic.Pointer[http.Handler]) error {
 	s.quit, s.background = quit, end
 	s.service = &service{
 		node: s.node, log: s.cfg.Logger, version: s.cfg.Version, metrics: newMetrics(),
-		voices: newVoices(), streams: &streams{}, stopping: stopping,
+		voices: newVoices(), streams: &streams{}, stopping: stopping, slowAfter: slowAfter,
 	}
 	unregister, err := s.service.metrics.register(s.cfg.Registry, s.node, s.service.voices)
 	if err != nil {

@@ -150,7 +150,7 @@ func (st *stream) read(ctx context.Context, receive func() (*holdfastv1.SessionR
 // write sends what waits in the outbox, all of it at once, until the outbox is
 // closed and empty.
 func (st *stream) write(send func(*holdfastv1.SessionResponse) error) error {
-	slow := st.call.slowReader()
+	slow := st.call.slowReader(st.s.slowAfter, func() { st.close(errSlow) })
 	defer slow.done()
 	for {
 		frames, open := st.out.take()
@@ -161,7 +161,7 @@ func (st *stream) write(send func(*holdfastv1.SessionResponse) error) error {
 			err := send(&holdfastv1.SessionResponse{Frames: chunk})
 			written()
 			if err != nil {
-				return err
+				return slow.why(err)
 			}
 		}
 		if !open {
@@ -183,7 +183,7 @@ func (st *stream) fail(id uint64, err error) {
 }
 
 // errSlow ends a stream whose client does not read its answers.
-var errSlow = &driver.Error{Kind: driver.Overloaded, Outcome: driver.Unknown, Msg: fmt.Sprintf("the client does not read: more than %d MiB of answers waited, or one was not taken for %v; connect again and read", maxOutbox>>20, slowAfter)}
+var errSlow error = &driver.Error{Kind: driver.Overloaded, Outcome: driver.Unknown, Msg: fmt.Sprintf("the client does not read: more than %d MiB of answers waited, or one was not taken for %v; connect again and read", maxOutbox>>20, slowAfter)}
 
-// slowAfter is how long a client may leave what is written to it unread.
+// slowAfter is the default of service.slowAfter.
 const slowAfter = 20 * time.Second

@@ -162,6 +162,7 @@ func TestCasebookC80_TwoProcessesWithTheSameIdentity(t *testing.T) {
 // the rest of its time; its sessions live on.
 func TestASlowReaderIsClosed(t *testing.T) {
 	w := start(t)
+	w.service.slowAfter = time.Second
 	lock := strings.Repeat("l", 512) // so that each answer is long
 	w.open("holder", time.Minute).acquire(lock)
 	c := w.open("c", time.Minute)
@@ -188,10 +189,10 @@ func TestASlowReaderIsClosed(t *testing.T) {
 	if _, e := c.keepAlive(); e != nil {
 		t.Errorf("its session must live on: %v", e)
 	}
-	_, page := w.get("/metrics")
-	if !strings.Contains(page, `holdfast_api_calls_total{method="Session",result="overloaded"} 1`) {
-		t.Error("the end of the stream is not counted as overloaded")
-	}
+	w.until("the end of the stream is counted as overloaded", func() bool {
+		_, page := w.get("/metrics")
+		return strings.Contains(page, `holdfast_api_calls_total{method="Session",result="overloaded"} 1`)
+	})
 }
 
 // B9: draining is over when what had arrived was handled, and not before.

@@ -183,11 +183,11 @@ func (s *service) Watch(ctx context.Context, req *connect.Request[holdfastv1.Wat
 	defer s.metrics.watchers.Dec()
 	ctx, cancel := s.untilStop(ctx)
 	defer cancel()
-	slow := callOf(ctx).slowReader()
+	slow := callOf(ctx).slowReader(s.slowAfter, func() {})
 	defer slow.done()
 	send := func(r *holdfastv1.WatchResponse) error {
 		defer slow.writing()()
-		return stream.Send(r)
+		return slow.why(stream.Send(r))
 	}
 	if err := send(&holdfastv1.WatchResponse{Revision: uint64(f.at)}); err != nil {
 		return err
