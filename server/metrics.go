@@ -112,25 +112,26 @@ func (m *metrics) call(procedure, result string, took time.Duration) {
 	}
 }
 
-// count follows the log and counts its events until the node ends.
-func (m *metrics) count(ctx context.Context, node *Node) {
+// tally follows the log until the node ends: it counts events, and forgets
+// whose voice an ended session had.
+func (s *service) tally(ctx context.Context) {
 	for ctx.Err() == nil {
-		w, err := node.Watch(node.Status().Revision)
+		w, err := s.node.Watch(s.node.Status().Revision)
 		for err == nil {
 			var events []core.Event
 			if events, _, err = w.Next(ctx); err != nil {
 				break
 			}
 			for i := range events {
-				m.event(&events[i])
+				e := &events[i]
+				s.metrics.events.WithLabelValues(eventKinds[e.Kind], causes[e.Cause]).Inc()
+				if e.Kind == core.EventEnded {
+					s.voices.drop(e.Session)
+				}
 			}
 		}
 		if !errors.Is(err, ErrCompacted) {
 			return
 		}
 	}
-}
-
-func (m *metrics) event(e *core.Event) {
-	m.events.WithLabelValues(eventKinds[e.Kind], causes[e.Cause]).Inc()
 }

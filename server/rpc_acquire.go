@@ -117,6 +117,7 @@ func (s *service) giveUp(ctx context.Context, cmd core.Acquire, wait time.Durati
 		if l.Closed && l.OpensAt != 0 {
 			now.clock = r.Clock
 			e.OpensIn = now.until(l.OpensAt)
+			e.Msg += fmt.Sprintf("; it is closed (%s) and opens in %v", causes[l.ClosedCause], e.OpensIn.Round(time.Millisecond))
 		}
 	})
 	if err != nil {

@@ -80,12 +80,15 @@ func (s *service) revoke(ctx context.Context, m *holdfastv1.RevokeGrantRequest, 
 		return nil, err
 	}
 	// The revocation token is for the slot that the grant has: a gate keeps a
-	// mark for each.
+	// mark for each. Of a grant that is gone already the slot is not known any
+	// more, and a token for the wrong one could fence a healthy holder: then
+	// there is none (the first answer, its audit record and its event had it).
 	var slot uint32
+	var held bool
 	err := s.node.View(ctx, true, func(r Reading) {
-		if h, ok := r.State.GrantByNumber(m.GetGrant()); ok {
-			slot = h.Slot
-		}
+		var h core.HolderView
+		h, held = r.State.GrantByNumber(m.GetGrant())
+		slot = h.Slot
 	})
 	if err != nil {
 		return nil, nothingDone(err)
@@ -95,7 +98,7 @@ func (s *service) revoke(ctx context.Context, m *holdfastv1.RevokeGrantRequest, 
 		return nil, err
 	}
 	out := &holdfastv1.RevokeGrantResponse{Revision: uint64(res.Revision)}
-	if res.Number != 0 {
+	if res.Number != 0 && held {
 		now := s.at()
 		out.RevocationToken = fence.Token{
 			Domain: now.domain, Incarnation: fence.Incarnation(now.incarnation),

@@ -134,7 +134,7 @@ func (s *service) ListSessions(ctx context.Context, req *connect.Request[holdfas
 
 // GetStatus implements the service. It answers also when the node is not
 // ready, and never asks anybody else.
-func (s *service) GetStatus(ctx context.Context, _ *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error) {
+func (s *service) GetStatus(ctx context.Context, req *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error) {
 	st := s.node.Status()
 	out := &holdfastv1.GetStatusResponse{
 		Version: s.version, Domain: fence.Domain(st.Domain).String(), Incarnation: fence.Incarnation(st.Incarnation).String(),
@@ -142,6 +142,15 @@ func (s *service) GetStatus(ctx context.Context, _ *connect.Request[holdfastv1.G
 		Epoch: uint32(st.Epoch), LastNumber: st.LastNumber, Revision: uint64(st.Revision),
 		ClockMs: wire.Millis(time.Duration(st.Clock)), Ready: st.Ready, NotReadyReason: st.Reason,
 		Sessions: uint64(st.Sessions), Locks: uint64(st.Locks),
+	}
+	if req.Msg.GetWithHash() {
+		// The copy is cheap, and is hashed here rather than on the loop.
+		var state *core.State
+		if err := s.node.View(ctx, true, func(r Reading) { state = r.State.Clone() }); err != nil {
+			return nil, nothingDone(err)
+		}
+		out.AppliedIndex, out.Revision = state.Index(), uint64(state.Revision())
+		out.StateHash = fmt.Sprintf("%x", state.Hash())
 	}
 	return answer(out)
 }

@@ -153,6 +153,10 @@ func TestOperatorsAndReadsOverEveryProtocol(t *testing.T) {
 		if !st.GetReady() || st.GetRole() != "leader" || st.GetLastNumber() < burnt.Number || st.GetDomain() != burnt.Domain.String() || st.GetVersion() != "dev" {
 			t.Errorf("status %v", st)
 		}
+		hashed := ok(t, call, "GetStatus", &holdfastv1.GetStatusRequest{WithHash: true}, &holdfastv1.GetStatusResponse{})
+		if st.GetStateHash() != "" || len(hashed.GetStateHash()) != 64 || hashed.GetAppliedIndex() < st.GetAppliedIndex() {
+			t.Errorf("hash %q without, %q with asking", st.GetStateHash(), hashed.GetStateHash())
+		}
 		poll := ok(t, call, "Poll", &holdfastv1.PollRequest{Lock: lock, AfterRevision: 1, WaitMs: 1}, &holdfastv1.PollResponse{})
 		kinds := ""
 		for _, e := range poll.GetEvents() {

@@ -131,7 +131,7 @@ func (s *Server) serve(handler *atomic.Pointer[http.Handler]) error {
 		return fmt.Errorf("metrics: %w: give each server a registry of its own", err)
 	}
 	s.unregister = unregister
-	go s.service.metrics.count(background, s.node)
+	go s.service.tally(background)
 	s.node.OnDrain(s.drain)
 	routes := s.routes()
 	handler.Store(&routes)

@@ -2687,9 +2687,11 @@ func (x *RevokeGrantRequest) GetBy() string {
 }
 
 type RevokeGrantResponse struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Revision        uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	RevocationToken string                 `protobuf:"bytes,2,opt,name=revocation_token,json=revocationToken,proto3" json:"revocation_token,omitempty"` // can arm a gate, never write
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Can arm a gate, never write. Empty if the grant was gone already, or the
+	// counter is full.
+	RevocationToken string `protobuf:"bytes,2,opt,name=revocation_token,json=revocationToken,proto3" json:"revocation_token,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2923,7 +2925,9 @@ func (*ReportRefusalResponse) Descriptor() ([]byte, []int) {
 }
 
 type GetStatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Compute state_hash: it costs time in proportion to the state.
+	WithHash      bool `protobuf:"varint,1,opt,name=with_hash,json=withHash,proto3" json:"with_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2958,6 +2962,13 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{42}
 }
 
+func (x *GetStatusRequest) GetWithHash() bool {
+	if x != nil {
+		return x.WithHash
+	}
+	return false
+}
+
 type GetStatusResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Version        string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -2976,7 +2987,7 @@ type GetStatusResponse struct {
 	NotReadyReason string                 `protobuf:"bytes,14,opt,name=not_ready_reason,json=notReadyReason,proto3" json:"not_ready_reason,omitempty"`
 	Sessions       uint64                 `protobuf:"varint,15,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	Locks          uint64                 `protobuf:"varint,16,opt,name=locks,proto3" json:"locks,omitempty"`
-	StateHash      string                 `protobuf:"bytes,17,opt,name=state_hash,json=stateHash,proto3" json:"state_hash,omitempty"`
+	StateHash      string                 `protobuf:"bytes,17,opt,name=state_hash,json=stateHash,proto3" json:"state_hash,omitempty"` // at applied_index; only if it was asked for
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -4328,8 +4339,9 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x04gate\x18\x01 \x01(\tR\x04gate\x12\x18\n" +
 	"\aoffered\x18\x02 \x01(\tR\aoffered\x12\x12\n" +
 	"\x04seen\x18\x03 \x01(\tR\x04seen\"\x17\n" +
-	"\x15ReportRefusalResponse\"\x12\n" +
-	"\x10GetStatusRequest\"\xe9\x03\n" +
+	"\x15ReportRefusalResponse\"/\n" +
+	"\x10GetStatusRequest\x12\x1b\n" +
+	"\twith_hash\x18\x01 \x01(\bR\bwithHash\"\xe9\x03\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12 \n" +
