@@ -23,7 +23,7 @@ type member struct {
 	every    time.Duration // 0: silent
 	next     Instant
 	calls    map[Handle]Instant // keepalives without an answer, by when they were sent
-	deadline Instant // by the latest answer: sent + T
+	deadline Instant            // by the latest answer: sent + T
 	lost     bool
 	lag      time.Duration // network, one way
 	meet     time.Duration // from a leader's start until it is found

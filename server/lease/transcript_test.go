@@ -28,25 +28,8 @@ func TestTranscripts(t *testing.T) {
 func play(t *testing.T, r *rig, d *datadriven.TestData) {
 	var id, grant uint64
 	var lock string
-	var dur = func(key string) time.Duration {
-		if !d.HasArg(key) {
-			return 0
-		}
-		var s string
-		d.ScanArgs(t, key, &s)
-		v, err := time.ParseDuration(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	first := func() time.Duration {
-		v, err := time.ParseDuration(d.CmdArgs[0].Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
+	dur := func(key string) time.Duration { return argument(t, d, key) }
+	first := func() time.Duration { return parse(t, d.CmdArgs[0].Key) }
 	d.MaybeScanArgs(t, "id", &id)
 	d.MaybeScanArgs(t, "grant", &grant)
 	d.MaybeScanArgs(t, "lock", &lock)
@@ -97,4 +80,23 @@ func play(t *testing.T, r *rig, d *datadriven.TestData) {
 	default:
 		t.Fatal(fmt.Sprintf("unknown command %q", d.Cmd))
 	}
+}
+
+// argument is a duration given as key=value; 0 if it is not given.
+func argument(t *testing.T, d *datadriven.TestData, key string) time.Duration {
+	if !d.HasArg(key) {
+		return 0
+	}
+	var s string
+	d.ScanArgs(t, key, &s)
+	return parse(t, s)
+}
+
+func parse(t *testing.T, s string) time.Duration {
+	t.Helper()
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

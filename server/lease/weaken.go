@@ -59,7 +59,7 @@ func NewWeakened(cfg Config, w Weakening) *Machine {
 
 // recall restores what an earlier office remembered, for KeepMemory.
 func (m *Machine) recall(kept map[core.SessionID]*session) {
-	for id, s := range m.sessions {
+	for id, s := range m.sessions { // heaps do not depend on the order of filling
 		if old := kept[id]; old != nil && old.heard {
 			s.heard, s.heardAt, s.heardClock = true, old.heardAt, old.heardClock
 			m.place(s)
@@ -79,20 +79,20 @@ func (m *Machine) Clone() *Machine {
 	c.sessions = make(map[core.SessionID]*session, len(m.sessions))
 	c.grants = make(map[uint64]*grant, len(m.grants))
 	c.closings = make(map[string]*closing, len(m.closings))
-	for id, s := range m.sessions {
+	for id, s := range m.sessions { // heaps do not depend on the order of filling
 		n := *s
 		n.waits = slices.Clone(s.waits)
 		n.due, n.byTTL = timer{s: &n}, timer{s: &n}
 		c.sessions[id] = &n
 		c.place(&n)
 	}
-	for number, g := range m.grants {
+	for number, g := range m.grants { // nor here on the order
 		n := *g
 		n.due = timer{g: &n}
 		c.grants[number] = &n
 		c.trackGrant(n.GrantTiming)
 	}
-	for lock, cl := range m.closings {
+	for lock, cl := range m.closings { // nor here on the order
 		n := *cl
 		n.due = timer{c: &n}
 		c.closings[lock] = &n
@@ -173,7 +173,7 @@ func appendWaits(b []byte, waits []wait, now Instant) []byte {
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	keys := make([]K, 0, len(m))
-	for k := range m {
+	for k := range m { // in any order, and then sorted
 		keys = append(keys, k)
 	}
 	slices.Sort(keys)

@@ -1,0 +1,97 @@
+package explore
+
+import (
+	"testing"
+	"time"
+
+	"holdfast/server/lease"
+)
+
+// worstFlap sweeps all ways to flap and returns the longest time to the grant,
+// in T, and the way; immortal reports that some way has no end within limit.
+func worstFlap(cfg Config, limit time.Duration) (worst float64, at Flapping, immortal bool) {
+	ttl := cfg.TTL[0]
+	for office := cfg.Tick; office <= 2*ttl; office += cfg.Tick / 4 * (1 + 2*slow) {
+		for _, left := range []time.Duration{0, ttl / 4, ttl/2 - cfg.Unit, ttl} {
+			f := Flapping{Left: left, Office: office, Gap: cfg.Unit}
+			if f.Office < max(ttl/8, 4*cfg.Tick) {
+				continue // counts as no leader
+			}
+			took, ok := Flap(cfg, f, limit)
+			if x := float64(took) / float64(ttl); x > worst {
+				worst, at = x, f
+			}
+			immortal = immortal || !ok
+		}
+	}
+	return worst, at, immortal
+}
+
+func TestDeadHolderIsFreedWithin2T(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 5 * time.Second} {
+		cfg := Fine()
+		cfg.TTL[0] = ttl
+		cfg.Unit = ttl / 40
+		worst, at, immortal := worstFlap(cfg, 3*ttl)
+		t.Logf("T %v: worst %.2f T, %+v", ttl, worst, at)
+		if worst > 2 || immortal {
+			t.Errorf("T %v: the waiter is granted after %.2f T (%+v)", ttl, worst, at)
+		}
+	}
+}
+
+// TestFlapsFindEachRuleTakenOut: directed search with a long horizon.
+func TestFlapsFindEachRuleTakenOut(t *testing.T) {
+	for _, w := range []struct {
+		name     string
+		weak     lease.Weakening
+		immortal bool // else: later than 2T
+	}{
+		{"B4 expires without a suspicion", lease.Weakening{ExpireWithoutSuspicion: true}, true},
+		{"B6 suspects at T/2 only", lease.Weakening{SuspectAtHalfOnly: true}, true},
+		{"B6 logs no ticks", lease.Weakening{NoTicks: true}, true},
+		{"B6 ticks every T/8 only", lease.Weakening{CoarseTicks: true}, false},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			cfg := Fine()
+			cfg.TTL[0] = 4 * time.Second
+			cfg.Unit = 100 * time.Millisecond
+			cfg.Lease = w.weak
+			worst, at, immortal := worstFlap(cfg, 10*cfg.TTL[0])
+			t.Logf("worst %.2f T, no end: %t, %+v", worst, immortal, at)
+			if immortal != w.immortal || worst <= 2 {
+				t.Errorf("worst %.2f T, no end: %t; want no end: %t", worst, immortal, w.immortal)
+			}
+		})
+	}
+}
+
+func stalls() []Stalled {
+	var out []Stalled
+	for _, every := range []time.Duration{300 * time.Millisecond, 475 * time.Millisecond, 2 * time.Second} {
+		for _, span := range []time.Duration{225 * time.Millisecond, time.Second, 5 * time.Second} {
+			out = append(out, Stalled{Every: every, Stall: span, Times: 20})
+		}
+	}
+	return out
+}
+
+func TestHealthySessionOutlivesStalls(t *testing.T) {
+	for _, s := range stalls() {
+		if !Stall(Fine(), s) {
+			t.Errorf("the session expired: %+v", s)
+		}
+	}
+}
+
+func TestStallsFindTheRuleTakenOut(t *testing.T) {
+	cfg := Fine()
+	cfg.Lease = lease.Weakening{CountStalls: true}
+	for _, s := range stalls() {
+		if !Stall(cfg, s) {
+			t.Logf("B9 counts stalls: a healthy session expired: %+v", s)
+			return
+		}
+	}
+	t.Error("no healthy session expired though stalls count")
+}
