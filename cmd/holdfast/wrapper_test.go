@@ -217,7 +217,8 @@ func TestScheduleIsKeptByEither(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			p, pids := family(t, func(argv ...string) *program {
-				return start(t, nil, append([]string{fakeRunCommand, "2s", "500ms", "1ms"}, argv...)...)
+				// None of the family heeds SIGTERM.
+				return start(t, nil, append([]string{fakeRunCommand, "2s", "500ms", "1ms", "sh", "-c", `trap '' TERM; exec "$@"`, "x"}, argv...)...)
 			})
 			guard := guardOf(t, p.cmd.Process.Pid)
 			switch stopped {
