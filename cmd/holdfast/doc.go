@@ -8,10 +8,11 @@
 // binary for them.
 //
 // Start reading at newRoot in root.go. The one part with an own machinery is
-// run: run.go parses and acquires, lease.go follows the grant, and three
-// processes share the work (see the comment on type guardian in guard.go):
-// the wrapper holds the lease, the guardian holds the process group, and the
-// child is a short stub that becomes the user's program once both stand.
-// schedule.go, the pure machine that decides when the group is ended, runs in
-// the guardian and a second time in the wrapper, should the guardian be stopped.
+// run, which needs Linux: run.go parses, acquires and releases, and three
+// processes share the work (see the comment on type guardian in guard.go): the
+// wrapper (wrapper.go) follows the lease, the guardian (guard.go) ends the
+// process group, and the child is a short stub (spawn.go) that becomes the
+// user's program once both stand. schedule.go, the pure machine that decides
+// when the group is ended, runs in the guardian and a second time in the
+// wrapper, should the guardian be stopped. tty.go is the terminal's part.
 package main

@@ -27,7 +27,7 @@ import (
 //     child by its parent-death signal; the wrapper adopts and reaps;
 //   - both die, in any order or at once: the tie, see type tie;
 //   - the wrapper is stopped: the guardian follows the schedule that it was
-//     told last; the guardian is stopped: the wrapper does (see run_child.go).
+//     told last; the guardian is stopped: the wrapper does (see wrapper.go).
 //
 // The child stays a zombie until its group is empty: that keeps its number
 // from being given to another group, so a signal to the group is never sent to
