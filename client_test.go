@@ -416,3 +416,32 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestManyWaitInOneSession: all are cancelled, and none stays in the queue.
+func TestManyWaitInOneSession(t *testing.T) {
+	bubble(t, func(b *bench) {
+		l, _ := b.locker(b.options())
+		ctx, cancel := context.WithCancel(b.ctx)
+		defer cancel()
+		var all sync.WaitGroup
+		g := b.acquire(l, "x")
+		const many = 500
+		for range many {
+			all.Go(func() {
+				if _, err := l.Acquire(ctx, "x"); !errors.Is(err, context.Canceled) {
+					b.Errorf("%v, want context.Canceled", err)
+				}
+			})
+		}
+		pass(2 * ttl)
+		if g.State() != holdfast.StateHeld || b.service.Lock("x").Waiters != many {
+			b.Errorf("%v, %d wait", g.State(), b.service.Lock("x").Waiters)
+		}
+		cancel()
+		all.Wait()
+		if err := g.Release(b.ctx); err != nil {
+			b.Error(err)
+		}
+		b.free("x")
+	})
+}

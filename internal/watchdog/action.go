@@ -108,13 +108,3 @@ func (m *Machine) send(now Moment, a Action, acts []Action) (CallID, []Action) {
 	m.calls = append(m.calls, call{id: a.Call, kind: a.Send, sent: now.At, request: a.Request, grant: a.Grant})
 	return a.Call, append(acts, a)
 }
-
-// sentAt returns when a call in flight was sent.
-func (m *Machine) sentAt(id CallID) Instant {
-	for _, c := range m.calls {
-		if c.id == id {
-			return c.sent
-		}
-	}
-	return 0
-}

@@ -1,6 +1,7 @@
 package watchdog
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -67,13 +68,14 @@ type Machine struct {
 	idle      bool // promise 6: nothing is held or waited for
 	idleSince Instant
 
-	over     bool
-	finished bool
-	cause    Cause
-	overAt   Instant
-	endAt    Instant // when to end the session at the service
-	endCall  CallID
-	endTries int
+	over      bool
+	finished  bool
+	cause     Cause
+	overAt    Instant
+	endAt     Instant // when to end the session at the service
+	endCall   CallID
+	endCallAt Instant
+	endTries  int
 }
 
 // lane is one lane of C1.
@@ -87,7 +89,8 @@ type request struct {
 	id         Request
 	try        bool
 	cancelling bool
-	call       CallID // in flight, or 0
+	call       CallID // in flight since callAt, or 0
+	callAt     Instant
 	retryAt    Instant
 	failures   int
 	failing    bool // attempts have failed since failingAt
@@ -102,8 +105,9 @@ type grant struct {
 	lingers   bool // lost, yet held at the service until its owner has stopped
 	asked     bool // its owner asked for the release
 	failed    bool
-	release   bool // a release is to be sent at retryAt, or in flight
-	call      CallID
+	release   bool   // a release is to be sent at retryAt, or in flight
+	call      CallID // in flight since callAt, or 0
+	callAt    Instant
 	retryAt   Instant
 	failures  int
 	contended bool
@@ -111,7 +115,8 @@ type grant struct {
 
 // pulse is the state of the keepalives.
 type pulse struct {
-	call     CallID // the one that counts now, or 0
+	call     CallID // the one that counts now, sent at callAt, or 0
+	callAt   Instant
 	next     Instant
 	failures int // in a row
 }
@@ -257,8 +262,8 @@ func (m *Machine) Tick(now Moment) []Action {
 // also for one that was given up. Calls that are not known are ignored.
 func (m *Machine) Settle(now Moment, id CallID, r Reply) []Action {
 	acts := m.expire(now, nil)
-	i := slices.IndexFunc(m.calls, func(c call) bool { return c.id == id })
-	if i < 0 {
+	i, known := slices.BinarySearchFunc(m.calls, id, func(c call, id CallID) int { return cmp.Compare(c.id, id) })
+	if !known {
 		return m.turn(now, acts)
 	}
 	c := m.calls[i]

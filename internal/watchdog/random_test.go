@@ -307,3 +307,18 @@ func TestPromisesUnderRandomInputs(t *testing.T) {
 		t.Fatalf("%d grants, %d sessions over: the test tests nothing", grants, overs)
 	}
 }
+
+func TestTooManyUnsettledRequests(t *testing.T) {
+	m := New(Settings{}.WithDefaults(), 0)
+	m.lanes = make([]lane, MaxLanes)
+	for i := range m.lanes {
+		m.lanes[i] = lane{n: 1, busy: true}
+	}
+	if _, _, err := m.Begin(Moment{}, false); err != ErrTooMany {
+		t.Errorf("begin on a full session: %v, want ErrTooMany", err)
+	}
+	m.lanes[MaxLanes-1].busy = false
+	if r, _, err := m.Begin(Moment{}, false); err != nil || r != (Request{Lane: MaxLanes - 1, N: 2}) {
+		t.Errorf("begin on the last free lane: %v, %v", r, err)
+	}
+}

@@ -31,7 +31,7 @@ func (m *Machine) settle(now Moment, c call, r Reply, acts []Action) []Action {
 func (m *Machine) settleOver(now Moment, c call, r Reply, acts []Action) []Action {
 	switch {
 	case c.kind == CallEnd && c.id == m.endCall:
-		m.endCall = 0
+		m.endCall, m.endCallAt = 0, 0
 		if r.Verdict == Done || r.Verdict == SessionLost {
 			return m.done(acts)
 		}
@@ -48,7 +48,7 @@ func (m *Machine) settleOver(now Moment, c call, r Reply, acts []Action) []Actio
 func (m *Machine) settleKeepalive(now Moment, c call, r Reply, acts []Action) []Action {
 	current := c.id == m.pulse.call
 	if current {
-		m.pulse.call = 0
+		m.pulse.call, m.pulse.callAt = 0, 0
 	}
 	if r.Verdict != Done {
 		if current {
@@ -118,7 +118,7 @@ func (m *Machine) settleAcquire(now Moment, c call, r Reply, acts []Action) []Ac
 		if q.call != c.id {
 			return acts // a newer attempt is under way
 		}
-		q.call = 0
+		q.call, q.callAt = 0, 0
 		q.failures++
 		q.retryAt = now.At + m.backoff(now, q.failures)
 		if waited := !q.try && now.At-c.sent > m.set.CallTimeout; waited || !q.failing {
@@ -143,7 +143,7 @@ func (m *Machine) settleCancel(now Moment, c call, r Reply, acts []Action) []Act
 		return append(acts, Action{Kind: Settled, Request: c.request})
 	}
 	if q.call == c.id {
-		q.call = 0
+		q.call, q.callAt = 0, 0
 		q.failures++
 		q.retryAt = now.At + m.backoff(now, q.failures)
 	}
@@ -164,9 +164,9 @@ func (m *Machine) settleRelease(now Moment, c call, r Reply, acts []Action) []Ac
 		// a newer attempt is under way
 	case r.Verdict == Refused:
 		// Trying the same again is no use; Release may be called again.
-		g.call, g.release = 0, false
+		g.call, g.callAt, g.release = 0, 0, false
 	default:
-		g.call = 0
+		g.call, g.callAt = 0, 0
 		g.failures++
 		g.retryAt = now.At + m.backoff(now, g.failures)
 	}
@@ -181,7 +181,7 @@ func (m *Machine) cancel(now Moment, q *request, acts []Action) []Action {
 	if q.call != 0 {
 		acts = append(acts, Action{Kind: Abort, Call: q.call})
 	}
-	q.cancelling, q.call, q.failures, q.retryAt = true, 0, 0, now.At
+	q.cancelling, q.call, q.callAt, q.failures, q.retryAt = true, 0, 0, 0, now.At
 	return acts
 }
 

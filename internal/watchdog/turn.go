@@ -1,5 +1,7 @@
 package watchdog
 
+import "time"
+
 // expire applies promise 2. It comes before anything else of an input.
 func (m *Machine) expire(now Moment, acts []Action) []Action {
 	if m.over || now.At < m.Deadline() {
@@ -68,6 +70,7 @@ func (m *Machine) turn(now Moment, acts []Action) []Action {
 	if m.needed() {
 		m.idle = false
 		if m.pulse.call == 0 && now.At >= m.pulse.next {
+			m.pulse.callAt = now.At
 			m.pulse.call, acts = m.send(now, Action{Send: CallKeepalive}, acts)
 		}
 		return acts
@@ -105,11 +108,11 @@ func (m *Machine) needed() bool {
 // turnOver ends the session at the service, and keeps trying for one TTL.
 func (m *Machine) turnOver(now Moment, acts []Action) []Action {
 	if m.endCall != 0 {
-		if now.At < m.sentAt(m.endCall)+m.set.CallTimeout {
+		if now.At < m.endCallAt+m.set.CallTimeout {
 			return acts
 		}
 		acts = append(acts, Action{Kind: Abort, Call: m.endCall})
-		m.endCall = 0
+		m.endCall, m.endCallAt = 0, 0
 		m.endTries++
 		m.endAt = now.At + m.backoff(now, m.endTries)
 	}
@@ -117,6 +120,7 @@ func (m *Machine) turnOver(now Moment, acts []Action) []Action {
 		return m.done(acts)
 	}
 	if now.At >= m.endAt || m.endTries == 0 && m.handlesBack() {
+		m.endCallAt = now.At
 		m.endCall, acts = m.send(now, Action{Send: CallEnd}, acts)
 	}
 	return acts
@@ -132,57 +136,45 @@ func (m *Machine) handlesBack() bool {
 	return true
 }
 
-// patience is how long a call may take before it is given up and made again.
-// A waiting acquire is asked again after a TTL, which heals a lost wake-up.
-func (m *Machine) patience(c call) Instant {
-	if c.kind == CallAcquire {
-		if i := m.findRequest(c.request); i >= 0 && !m.requests[i].try {
-			return m.set.TTL
-		}
+// patience is how long the call of a request may take before it is given up
+// and made again. A waiting acquire is asked again after a TTL, which heals a
+// lost wake-up.
+func (m *Machine) patience(q *request) time.Duration {
+	if q.cancelling || q.try {
+		return m.set.CallTimeout
 	}
-	return m.set.CallTimeout
+	return m.set.TTL
 }
 
 // giveUpCalls stops waiting for calls that take too long, so that the next try
 // never depends on an answer to the last.
 func (m *Machine) giveUpCalls(now Moment, acts []Action) []Action {
-	for _, c := range m.calls {
-		if now.At < c.sent+m.patience(c) || !m.counts(c) {
+	if p := &m.pulse; p.call != 0 && now.At >= p.callAt+m.set.CallTimeout {
+		acts = append(acts, Action{Kind: Abort, Call: p.call})
+		acts = m.settleKeepalive(now, call{id: p.call, kind: CallKeepalive, sent: p.callAt}, Reply{}, acts)
+	}
+	for i := range m.requests {
+		q := &m.requests[i]
+		if q.call == 0 || now.At < q.callAt+m.patience(q) {
 			continue
 		}
-		acts = append(acts, Action{Kind: Abort, Call: c.id})
-		switch c.kind {
-		case CallAcquire:
-			if i := m.findRequest(c.request); !m.requests[i].try {
-				m.requests[i].call, m.requests[i].retryAt = 0, now.At
-				continue
-			}
-			acts = m.settleAcquire(now, c, Reply{Verdict: Retry}, acts)
-		case CallKeepalive:
-			acts = m.settleKeepalive(now, c, Reply{Verdict: Retry}, acts)
-		case CallCancel:
-			acts = m.settleCancel(now, c, Reply{Verdict: Retry}, acts)
-		case CallRelease:
-			acts = m.settleRelease(now, c, Reply{Verdict: Retry}, acts)
+		acts = append(acts, Action{Kind: Abort, Call: q.call})
+		switch c := (call{id: q.call, sent: q.callAt, request: q.id}); {
+		case q.cancelling:
+			acts = m.settleCancel(now, c, Reply{}, acts)
+		case q.try:
+			acts = m.settleAcquire(now, c, Reply{}, acts)
+		default:
+			q.call, q.callAt, q.retryAt = 0, 0, now.At // no failure: it waits
+		}
+	}
+	for i := range m.grants {
+		if g := &m.grants[i]; g.call != 0 && now.At >= g.callAt+m.set.CallTimeout {
+			acts = append(acts, Action{Kind: Abort, Call: g.call})
+			acts = m.settleRelease(now, call{id: g.call, grant: g.id}, Reply{}, acts)
 		}
 	}
 	return acts
-}
-
-// counts reports whether c is the call that its keepalive, request or grant
-// waits for; others were given up before.
-func (m *Machine) counts(c call) bool {
-	switch c.kind {
-	case CallKeepalive:
-		return c.id == m.pulse.call
-	case CallAcquire, CallCancel:
-		i := m.findRequest(c.request)
-		return i >= 0 && m.requests[i].call == c.id
-	case CallRelease:
-		i := m.findGrant(c.grant)
-		return i >= 0 && m.grants[i].call == c.id
-	}
-	return false
 }
 
 func (m *Machine) sendRequests(now Moment, acts []Action) []Action {
@@ -195,6 +187,7 @@ func (m *Machine) sendRequests(now Moment, acts []Action) []Action {
 		if q.cancelling {
 			a.Send = CallCancel
 		}
+		q.callAt = now.At
 		q.call, acts = m.send(now, a, acts)
 	}
 	return acts
@@ -204,6 +197,7 @@ func (m *Machine) sendReleases(now Moment, acts []Action) []Action {
 	for i := range m.grants {
 		g := &m.grants[i]
 		if g.release && g.call == 0 && now.At >= g.retryAt {
+			g.callAt = now.At
 			g.call, acts = m.send(now, Action{Send: CallRelease, Grant: g.id, Failed: g.failed}, acts)
 		}
 	}
@@ -217,7 +211,7 @@ func (m *Machine) Wake() (Instant, bool) {
 	}
 	if m.over {
 		if m.endCall != 0 {
-			return m.sentAt(m.endCall) + m.set.CallTimeout, true
+			return m.endCallAt + m.set.CallTimeout, true
 		}
 		if m.endTries > 0 {
 			return min(m.endAt, m.overAt+m.set.TTL), true
@@ -225,22 +219,25 @@ func (m *Machine) Wake() (Instant, bool) {
 		return m.endAt, true
 	}
 	wake := m.Deadline()
-	for _, c := range m.calls {
-		if m.counts(c) {
-			wake = min(wake, c.sent+m.patience(c))
-		}
-	}
 	for i := range m.requests {
-		if m.requests[i].call == 0 {
-			wake = min(wake, m.requests[i].retryAt)
+		if q := &m.requests[i]; q.call != 0 {
+			wake = min(wake, q.callAt+m.patience(q))
+		} else {
+			wake = min(wake, q.retryAt)
 		}
 	}
 	for i := range m.grants {
-		if g := &m.grants[i]; g.release && g.call == 0 {
+		switch g := &m.grants[i]; {
+		case g.call != 0:
+			wake = min(wake, g.callAt+m.set.CallTimeout)
+		case g.release:
 			wake = min(wake, g.retryAt)
-		} else if g.lingers {
+		case g.lingers:
 			wake = min(wake, g.lostAt+m.set.TTL)
 		}
+	}
+	if m.pulse.call != 0 {
+		wake = min(wake, m.pulse.callAt+m.set.CallTimeout)
 	}
 	switch {
 	case !m.idle && m.pulse.call == 0:
