@@ -109,7 +109,8 @@ type Answer struct {
 // Final reports whether no other answer follows.
 func (a Answer) Final() bool { return a.Err != nil || a.Result.Status != core.Waiting }
 
-// Pulse is the answer to a keepalive.
+// Pulse is the answer to a keepalive. Its lists may be shared with other
+// pulses: they are read only.
 type Pulse struct {
 	// Err is nil if the session lives. [ErrSessionLost] is final; any other
 	// error says nothing about the session.

@@ -159,20 +159,39 @@ func (l *loop) endWaits(err error) {
 	}
 }
 
-// answerPulse answers one keepalive with what the applied state says now.
-func (l *loop) answerPulse(a lease.Answer) {
-	k, ok := l.pulses[a.Handle]
-	if !ok {
-		return
-	}
-	delete(l.pulses, a.Handle)
-	switch a.Status {
-	case lease.Alive:
-		k.sink(l.pulse(k.session))
-	case lease.Lost:
-		k.sink(Pulse{Err: ErrSessionLost})
-	default:
-		k.sink(Pulse{Err: l.notLeader()})
+// largeSession is a load from which on the pulse of a session is worth keeping
+// for the next keepalive of the same turn.
+const largeSession = 64
+
+// answerPulses answers keepalives with what the applied state says now. It
+// looks at a large session once: a client may send any number of keepalives
+// for a session, and each would cost as much as the session holds.
+func (l *loop) answerPulses(answers []lease.Answer) {
+	var seen map[core.SessionID]Pulse
+	for _, a := range answers {
+		k, ok := l.pulses[a.Handle]
+		if !ok {
+			continue
+		}
+		delete(l.pulses, a.Handle)
+		switch a.Status {
+		case lease.Alive:
+			p, ok := seen[k.session]
+			if !ok {
+				p = l.pulse(k.session)
+				if len(p.Revoked) > largeSession || l.m.State().SessionLoad(k.session) > largeSession {
+					if seen == nil {
+						seen = map[core.SessionID]Pulse{}
+					}
+					seen[k.session] = p
+				}
+			}
+			k.sink(p)
+		case lease.Lost:
+			k.sink(Pulse{Err: ErrSessionLost})
+		default:
+			k.sink(Pulse{Err: l.notLeader()})
+		}
 	}
 }
 

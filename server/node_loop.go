@@ -324,9 +324,7 @@ func (l *loop) turnLease(now time.Duration) {
 	}
 	l.confirm = l.confirm || eff.Confirm
 	l.wakeAt = eff.Wake
-	for _, a := range eff.Answers {
-		l.answerPulse(a)
-	}
+	l.answerPulses(eff.Answers)
 	if eff.Drain {
 		l.drain++
 		l.n.drain(l.drain)
