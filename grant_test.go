@@ -97,6 +97,8 @@ func TestArmingEndsWithContextLossAndPanic(t *testing.T) {
 	t.Run("loss", func(t *testing.T) {
 		bubble(t, func(b *bench) {
 			l, link := b.locker(b.options())
+			b.acquire(l, "other")
+			pass(time.Second) // so that the lease ends before the bound on arming
 			arm := &gate{"g", func(ctx context.Context, t fence.Token) error { link.Cut(); return hang(ctx, t) }}
 			if _, err := l.Acquire(b.ctx, "x", holdfast.Arm(arm)); !errors.Is(err, holdfast.ErrLost) {
 				b.Errorf("%v, want ErrLost", err)
