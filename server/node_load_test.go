@@ -2,10 +2,14 @@ package server
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"holdfast/server/core"
+	"holdfast/wire"
 )
 
 // hold lets a session take many locks, each on a lane of its own or not.
@@ -48,5 +52,31 @@ func TestManyKeepalivesOfALargeSession(t *testing.T) {
 		case <-late.C:
 			t.Fatalf("%d of %d keepalives are answered after %v", i, keepalives, time.Since(begun))
 		}
+	}
+}
+
+// TestAPulseFitsIntoAFrame: however much was taken back from a session, the
+// answer to its keepalive can be read, and names every grant (B11). A client
+// that cannot read it would lose a healthy session.
+func TestAPulseFitsIntoAFrame(t *testing.T) {
+	p := Pulse{TTL: time.Minute}
+	const grants = core.MaxPerSession + core.MaxTombstones
+	for i := range uint64(grants) {
+		p.Revoked = append(p.Revoked, Revocation{
+			Grant: 1<<62 + i, Lock: strings.Repeat("l", core.MaxLockName), Cause: core.ByMaxHold,
+			By: strings.Repeat("b", core.MaxLabel), Gone: true,
+		})
+		p.Contended = append(p.Contended, 1<<62+i)
+	}
+	out := pulse(p)
+	if size := proto.Size(out); size > maxPageBytes {
+		t.Errorf("the answer has %d bytes: a frame has %d", size, wire.MaxFrame)
+	}
+	if len(out.Revoked) != grants || len(out.Contended) != grants {
+		t.Fatalf("the answer names %d and %d grants: want %d of each", len(out.Revoked), len(out.Contended), grants)
+	}
+	first, last := out.Revoked[0], out.Revoked[grants-1]
+	if first.Lock == "" || first.By == "" || last.Grant != 1<<62+grants-1 || last.Cause != "max-hold" || !last.Gone {
+		t.Errorf("the first is %v, the last %v", first, last)
 	}
 }

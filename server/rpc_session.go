@@ -70,12 +70,21 @@ func pulseError(id core.SessionID, err error) error {
 	return err
 }
 
+// maxRevokedText is how many bytes of names one pulse tells.
+const maxRevokedText = wire.MaxFrame / 4
+
+// pulse is the answer to a keepalive. It names every grant that was taken back
+// (B11); beyond maxRevokedText only by number and cause, which is what a
+// client needs, so that it always fits into a frame.
 func pulse(p Pulse) *holdfastv1.KeepAliveResponse {
 	out := &holdfastv1.KeepAliveResponse{TtlMs: wire.Millis(p.TTL), Contended: p.Contended}
+	text := 0
 	for _, r := range p.Revoked {
-		out.Revoked = append(out.Revoked, &holdfastv1.Revocation{
-			Grant: r.Grant, Lock: r.Lock, Cause: revokeCause(r.Cause), By: r.By, Gone: r.Gone,
-		})
+		v := &holdfastv1.Revocation{Grant: r.Grant, Cause: revokeCause(r.Cause), Gone: r.Gone}
+		if text += len(r.Lock) + len(r.By); text <= maxRevokedText {
+			v.Lock, v.By = r.Lock, r.By
+		}
+		out.Revoked = append(out.Revoked, v)
 	}
 	return out
 }
