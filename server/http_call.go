@@ -21,8 +21,8 @@ const bodyWithin = 30 * time.Second
 // call is one HTTP request while it is served: what the handlers below need to
 // defend themselves against slow clients. It reaches them in the context.
 type call struct {
-	// undecoded counts the calls whose body is not read yet; nil once this
-	// one's was.
+	// undecoded counts the calls whose body is not read yet, and the
+	// keepalives that the node does not have yet; nil once this one was.
 	undecoded *atomic.Int64
 
 	mu struct {
@@ -74,14 +74,21 @@ func refuseLength(w http.ResponseWriter, r *http.Request) {
 	}))
 }
 
-// decoded says that the body was read: the handler may now take its time.
-func (c *call) decoded() {
+// received says that the body was read: the handler may now take its time.
+func (c *call) received() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.control != nil {
-		c.readLocked()
 		_ = c.mu.control.SetReadDeadline(time.Time{})
 	}
+}
+
+// decoded is received, and says that a drain need not wait for the call.
+func (c *call) decoded() {
+	c.received()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.readLocked()
 }
 
 func (c *call) readLocked() {

@@ -63,7 +63,11 @@ func (e edge) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		call := req.Spec().Procedure
 		begun := time.Now()
 		if c := callOf(ctx); c != nil {
-			c.decoded()
+			if call == holdfastv1connect.LockServiceKeepAliveProcedure {
+				c.received() // the node must have it before a drain is over (B9)
+			} else {
+				c.decoded()
+			}
 			defer c.finished()
 		}
 		res, err := next(ctx, req)

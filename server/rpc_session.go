@@ -52,6 +52,9 @@ func (s *service) KeepAlive(ctx context.Context, req *connect.Request[holdfastv1
 	}
 	got := make(chan Pulse, 1)
 	s.node.Keepalive(id, func(p Pulse) { got <- p })
+	if c := callOf(ctx); c != nil {
+		c.decoded()
+	}
 	select {
 	case p := <-got:
 		if p.Err != nil {

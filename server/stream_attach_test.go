@@ -283,3 +283,40 @@ func pair(t *testing.T, w *world) (*conn, net.Conn) {
 	t.Cleanup(func() { client.Close(); server.Close() })
 	return server, client
 }
+
+// B9: a detached session's keepalive counts as read once the node has it. Its
+// secret is checked in between, on the loop; a drain that ended there would
+// let the session expire although its keepalive had arrived.
+func TestDrainWaitsForKeepalivesOfDetachedSessions(t *testing.T) {
+	w := start(t)
+	a := w.open("a", time.Minute)
+	blocked, release := make(chan struct{}), make(chan struct{})
+	go w.node.View(t.Context(), true, func(Reading) { close(blocked); <-release })
+	<-blocked // the loop
+	answered := make(chan *driver.Error, 1)
+	go func() {
+		_, err := a.keepAlive()
+		answered <- err
+	}()
+	w.until("its secret is being checked", func() bool {
+		w.node.in.mu.Lock()
+		defer w.node.in.mu.Unlock()
+		return len(w.node.in.mu.ordinary) == 1
+	})
+	done := make(chan struct{})
+	w.drain(func() { close(done) })
+	select {
+	case <-done:
+		t.Error("drained before the node had the keepalive")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(release)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Error("never drained")
+	}
+}

@@ -76,7 +76,8 @@ func (l *conns) list() []*conn {
 //
 //  1. each connection was seen with a reader that waits and nothing in the
 //     kernel's buffer: whole frames have then left the connection;
-//  2. no unary call was seen that is not decoded yet;
+//  2. no unary call was seen that is not decoded yet, and no keepalive among
+//     them that the node does not have yet;
 //  3. each session stream was seen waiting for a message, twice in a row with
 //     nothing handled in between.
 //
