@@ -270,10 +270,29 @@ func (s *service) Poll(ctx context.Context, req *connect.Request[holdfastv1.Poll
 		case len(events) == 0:
 			continue
 		}
-		now := s.at()
-		for i := range events {
-			out.Events = append(out.Events, eventMessage(now, &events[i]))
+		if !fillPoll(out, s.at(), events) {
+			rev := events[0].Revision
+			return nil, reload(rev-1, f.at, fmt.Sprintf("the events of revision %d are more than one answer holds (Watch can tell them)", rev))
 		}
 		return answer(out)
 	}
+}
+
+// fillPoll puts events into an answer, whole revisions until they are about
+// watchChunk bytes; the next poll goes on from there. It returns false if the
+// first revision alone does not fit into a frame.
+func fillPoll(out *holdfastv1.PollResponse, now at, events []core.Event) bool {
+	size, whole := 0, 0
+	for i := range events {
+		msg := eventMessage(now, &events[i])
+		if size += proto.Size(msg); size > watchChunk && whole > 0 || size > maxPageBytes {
+			out.Events, out.Revision = out.Events[:whole], uint64(events[max(whole-1, 0)].Revision)
+			return whole > 0
+		}
+		out.Events = append(out.Events, msg)
+		if i+1 == len(events) || events[i+1].Revision != events[i].Revision {
+			whole = i + 1
+		}
+	}
+	return true
 }

@@ -364,3 +364,51 @@ func TestServerSentEventsReload(t *testing.T) {
 		t.Errorf("bad Last-Event-ID: %d %s", status, body)
 	}
 }
+
+// A poll's answer fits into a frame: it ends after a revision once it is large,
+// and what one frame cannot hold at all is a reload.
+func TestPollFitsIntoAFrame(t *testing.T) {
+	w := start(t)
+	a := w.open("a", time.Minute)
+	poll := func(after uint64) (*holdfastv1.PollResponse, error) {
+		res, err := w.rpc.Poll(t.Context(), connect.NewRequest(&holdfastv1.PollRequest{AfterRevision: after, WaitMs: 1000}))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	}
+	now, err := poll(0)
+	must(w, now, err)
+	const puts = 1100
+	for range puts {
+		_, err := w.node.Do(t.Context(), core.Put{Lock: strings.Repeat("x", core.MaxLockName), Value: make([]byte, core.MaxValue)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	at, got := now.GetRevision(), 0
+	for got < puts {
+		r, err := poll(at)
+		must(w, r, err)
+		for i, e := range r.GetEvents() {
+			if e.GetRevision() != at+uint64(i)+1 {
+				t.Fatalf("event of revision %d after %d", e.GetRevision(), at+uint64(i))
+			}
+		}
+		got += len(r.GetEvents())
+		at = r.GetRevision()
+	}
+	// The end of one session is one revision.
+	n := &testNode{Node: w.node, t: t}
+	n.hold(core.SessionID(a.ref.GetId()), core.MaxPerSession, func(c *core.Acquire) {
+		c.Lock += strings.Repeat("l", core.MaxLockName-len(c.Lock))
+	})
+	now, err = poll(0)
+	must(w, now, err)
+	n.do(core.End{ID: core.SessionID(a.ref.GetId())})
+	r, err := poll(now.GetRevision())
+	e := wire.FromError(err)
+	if err == nil || e.Kind != driver.NotFound || wire.RemoteOf(e).Revision() <= now.GetRevision() {
+		t.Errorf("%d events of one revision: %v", len(r.GetEvents()), err)
+	}
+}
