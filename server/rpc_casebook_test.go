@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,9 @@ import (
 	"holdfast/wire/holdfastv1"
 	"holdfast/wire/holdfastv1/holdfastv1connect"
 )
+
+// soak asks for the full sizes of the casebook.
+func soak() bool { return os.Getenv("HOLDFAST_SOAK") != "" }
 
 // C17: the waiter's own session ends while somebody else holds the lock. Its
 // call, and its frame, return at once.
@@ -155,7 +159,10 @@ func TestCasebookC19_ABrokenWatchLosesNothing(t *testing.T) {
 // C40: a release at any moment around the waiter's arrival wakes it, with many
 // watchers on the lock.
 func TestCasebookC40_NoWakeUpIsLost(t *testing.T) {
-	const watchers, rounds = 100, 60
+	watchers, rounds := 100, 40
+	if soak() {
+		watchers, rounds = 500, 10_000
+	}
 	w := start(t)
 	a, b := w.open("a", time.Minute), w.open("b", time.Minute)
 	var heard sync.WaitGroup
@@ -210,7 +217,11 @@ func TestCasebookC40_NoWakeUpIsLost(t *testing.T) {
 
 // C42: short waits and cut connections leave no places and no permits behind.
 func TestCasebookC42_ShortWaitsLeakNothing(t *testing.T) {
-	const clients, each, ttl = 20, 15, 2 * time.Second
+	const clients, ttl = 20, 2 * time.Second
+	each := 15
+	if soak() {
+		each = 50
+	}
 	w := start(t)
 	holder := w.open("holder", time.Minute)
 	g := holder.acquire("x")

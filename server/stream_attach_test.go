@@ -277,6 +277,7 @@ func pair(t *testing.T, w *world) (*conn, net.Conn) {
 		t.Fatal(err)
 	}
 	server := &conn{Conn: inner, owner: w.conns}
+	server.inRead.Store(true) // as of a reader that has not been woken yet
 	w.conns.mu.Lock()
 	w.conns.all[server] = struct{}{}
 	w.conns.mu.Unlock()
