@@ -27,6 +27,7 @@ type stream struct {
 	call *call
 	peer string
 	out  outbox
+	in   window
 
 	// reading is true while the reader waits for a message; handled counts
 	// the messages it dealt with. Draining looks at them (B9).
@@ -127,6 +128,7 @@ func (st *stream) close(why error) {
 		return
 	}
 	st.out.close()
+	st.in.close()
 	// Never on the node's loop: the connection may be busy.
 	go st.call.hangUp()
 }

@@ -60,6 +60,11 @@ func (st *stream) notMine(id uint64) error {
 	return &driver.Error{Kind: driver.Denied, Outcome: driver.No, Msg: fmt.Sprintf("this stream is not attached to session %d: send an attach frame with its secret first", id)}
 }
 
+// enter waits for room for one more request; see [window].
+func (st *stream) enter() {
+	st.in.enter(func() int { return st.s.voices.spokenBy(st) })
+}
+
 // keepAlive hands one session's keepalive on, unless this stream does not
 // speak for the session.
 func (st *stream) keepAlive(frame, session uint64) bool {
@@ -67,7 +72,9 @@ func (st *stream) keepAlive(frame, session uint64) bool {
 	if !st.s.voices.speaks(st, id) {
 		return false
 	}
+	st.enter()
 	st.s.node.Keepalive(id, func(p Pulse) {
+		st.in.leave()
 		out := &holdfastv1.SessionPulse{SessionId: session}
 		if p.Err != nil {
 			if errors.Is(p.Err, ErrSessionLost) {
@@ -171,7 +178,9 @@ func (st *stream) open(frame uint64, m *holdfastv1.OpenSessionRequest) error {
 		return err
 	}
 	cmd.ID = st.s.node.NewSessionID()
+	st.enter()
 	st.s.node.Submit(cmd, func(a Answer) {
+		st.in.leave()
 		if err := st.s.decided(a); err != nil {
 			st.fail(frame, err)
 			return
@@ -225,7 +234,13 @@ func (st *stream) acquire(frame uint64, m *holdfastv1.AcquireRequest) error {
 	if cmd.Session, err = st.owned(m.GetSession()); err != nil {
 		return err
 	}
+	st.enter()
+	answered := false
 	st.s.node.Submit(cmd, func(a Answer) {
+		if !answered {
+			st.in.leave()
+		}
+		answered = true
 		if !a.Final() {
 			st.answer(&holdfastv1.ServerFrame{Id: frame, Body: &holdfastv1.ServerFrame_Queued{Queued: &holdfastv1.QueuedNotice{Place: uint32(a.Result.Place)}}})
 			return
@@ -243,7 +258,9 @@ func (st *stream) acquire(frame uint64, m *holdfastv1.AcquireRequest) error {
 // submit proposes a command for which one answer is final, and queues done
 // when it took effect.
 func (st *stream) submit(frame uint64, cmd core.Command, done *holdfastv1.ServerFrame) {
+	st.enter()
 	st.s.node.Submit(cmd, func(a Answer) {
+		st.in.leave()
 		if err := st.s.decided(a); err != nil {
 			st.fail(frame, err)
 			return

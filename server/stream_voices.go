@@ -73,6 +73,13 @@ func (v *voices) speaks(st *stream, id core.SessionID) bool {
 	return v.of[id].stream == st
 }
 
+// spokenBy is how many sessions st speaks for.
+func (v *voices) spokenBy(st *stream) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(st.voiceOf)
+}
+
 // attached reports whether a stream to this node speaks for a session.
 func (v *voices) attached(id core.SessionID) bool {
 	v.mu.Lock()
