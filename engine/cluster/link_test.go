@@ -92,7 +92,7 @@ func TestKeepaliveAnswersCountOnlyForWhatWasAskedBefore(t *testing.T) {
 	go func() { _, err := s.Keepalive(first); gone <- err }()
 	frame := <-asked
 	cancel()
-	if err := <-gone; driver.OutcomeOf(err) != driver.Unknown {
+	if err := <-gone; !isUnknown(err) {
 		t.Fatalf("a keepalive that was sent and given up: %v", err)
 	}
 	second, cancel2 := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -251,7 +251,7 @@ func TestWaitInTheQueueIsNoSilence(t *testing.T) {
 	s, _ := l.open(t.Context(), driver.OpenRequest{TTL: 4 * time.Second})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // twice as long as it may be silent
 	defer cancel()
-	if _, err := s.Acquire(ctx, request("a", 0, 1)); driver.OutcomeOf(err) != driver.Unknown {
+	if _, err := s.Acquire(ctx, request("a", 0, 1)); !isUnknown(err) {
 		t.Fatalf("got %v", err)
 	}
 	f.mu.Lock()
@@ -281,7 +281,7 @@ func TestOutcomesOfCallsThatEnd(t *testing.T) {
 		if driver.KindOf(err) != driver.Unavailable || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("no server: %v", err)
 		}
-		if driver.OutcomeOf(err) == driver.Unknown {
+		if isUnknown(err) {
 			continue
 		}
 		if !strings.Contains(err.Error(), p.Addr()) {
@@ -304,14 +304,14 @@ func TestOutcomesOfCallsThatEnd(t *testing.T) {
 		})
 		cancel()
 	}()
-	if _, err := s.Acquire(sent, request("c", 2, 1)); driver.OutcomeOf(err) != driver.Unknown {
+	if _, err := s.Acquire(sent, request("c", 2, 1)); !isUnknown(err) {
 		t.Fatalf("sent and unanswered: %v", err)
 	}
 	p.refuse()
 	waitFor(t, "the line is gone", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.mu.cur == nil })
 	again, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := s.Acquire(again, request("c", 2, 1)); driver.OutcomeOf(err) != driver.Unknown {
+	if _, err := s.Acquire(again, request("c", 2, 1)); !isUnknown(err) {
 		t.Fatalf("not sent this time, but before: %v", err)
 	}
 }
@@ -348,7 +348,7 @@ func TestSameRequestAskedTwiceIsOneCall(t *testing.T) {
 		return len(s.acquires[driver.RequestID{Lane: 0, N: 1}].callers) == 3
 	})
 	cancel()
-	if err := <-gone; driver.OutcomeOf(err) != driver.Unknown {
+	if err := <-gone; !isUnknown(err) {
 		t.Error(err)
 	}
 	close(release)
@@ -422,8 +422,11 @@ func TestEndedSessionIsNeitherAttachedNorKeptAlive(t *testing.T) {
 	a, b := openOne(t, l), openOne(t, l)
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := a.End(soon); driver.OutcomeOf(err) != driver.Unknown {
+	if err := a.End(soon); !isUnknown(err) {
 		t.Fatalf("got %v", err)
+	}
+	if _, err := a.Keepalive(t.Context()); driver.KindOf(err) != driver.SessionLost {
+		t.Errorf("keepalive after an end without an answer: %v", err)
 	}
 	p.Reset()
 	if _, err := b.Keepalive(t.Context()); err != nil {
@@ -458,7 +461,7 @@ func TestGrantThatMakesNoSenseIsNotHandedOut(t *testing.T) {
 	})
 	s := openOne(t, line(t, f.addr))
 	_, err := s.Acquire(t.Context(), request("a", 0, 1))
-	if driver.KindOf(err) != driver.Internal || driver.OutcomeOf(err) != driver.Unknown {
+	if err == nil || driver.KindOf(err) != driver.Internal || !isUnknown(err) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -477,6 +480,9 @@ func TestForeignExtensionIsRefused(t *testing.T) {
 type foreign struct{}
 
 func (foreign) Engine() string { return "foreign" }
+
+// isUnknown reports whether err is an error that leaves the outcome open.
+func isUnknown(err error) bool { return err != nil && driver.OutcomeOf(err) == driver.Unknown }
 
 // waitFor polls cond until it holds.
 func waitFor(t *testing.T, what string, cond func() bool) {
