@@ -71,9 +71,9 @@ func (o *AcquireOptions) check() error {
 	}
 	switch {
 	case o.Shared && o.Limit > 1:
-		return fmt.Errorf("Shared with Limit %d: a lock with permits has no shared holders; choose one", o.Limit)
+		return fmt.Errorf("option Shared with Limit %d: a lock with permits has no shared holders; choose one", o.Limit)
 	case o.RetryFailed && o.OncePer == 0:
-		return fmt.Errorf("RetryFailed without OncePer: set the period that a successful run closes the lock for")
+		return fmt.Errorf("option RetryFailed without OncePer: set the period that a successful run closes the lock for")
 	}
 	return nil
 }
