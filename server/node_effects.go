@@ -37,6 +37,7 @@ func (l *loop) Send(replica.Message) {}
 // Applied implements replica.Effects.
 func (l *loop) Applied(a replica.Applied) {
 	l.moved = true
+	l.n.beat.Add(1)
 	l.lease.Applied(l.n.now(), l.m.State(), a.Entry, a.Did)
 	l.n.hub.publish(a.Did.Events)
 	for _, e := range a.Did.Events {
@@ -109,6 +110,7 @@ func (l *loop) Read(h replica.Handle) {
 	l.round, l.moved = nil, true
 	l.lease.Confirmed(r.upTo)
 	for _, v := range r.views {
+		l.n.beat.Add(1)
 		v.run(l.reading(false))
 	}
 }
@@ -174,6 +176,7 @@ func (l *loop) answerPulses(answers []lease.Answer) {
 			continue
 		}
 		delete(l.pulses, a.Handle)
+		l.n.beat.Add(1)
 		switch a.Status {
 		case lease.Alive:
 			p, ok := seen[k.session]

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,5 +80,64 @@ func TestAPulseFitsIntoAFrame(t *testing.T) {
 	first, last := out.Revoked[0], out.Revoked[grants-1]
 	if first.Lock == "" || first.By == "" || last.Grant != 1<<62+grants-1 || last.Cause != "max-hold" || !last.Gone {
 		t.Errorf("the first is %v, the last %v", first, last)
+	}
+}
+
+// TestWorkIsNoHang: the watchdog ends a process whose loop stands still, and
+// not one that has much to do.
+func TestWorkIsNoHang(t *testing.T) {
+	hung := make(chan string, 1)
+	n := startTestNode(t, func(c *NodeConfig) {
+		c.hooks.hangCheck = 20 * time.Millisecond // ten of them are a hang
+		c.OnHang = func(reason string) { hung <- reason }
+	})
+	blocked, release := make(chan struct{}), make(chan struct{})
+	var views sync.WaitGroup
+	views.Go(func() {
+		n.View(t.Context(), true, func(Reading) { close(blocked); <-release })
+	})
+	<-blocked
+	const busy = 8
+	for range busy {
+		views.Go(func() {
+			n.View(t.Context(), true, func(Reading) { <-time.After(60 * time.Millisecond) })
+		})
+	}
+	eventually(t, "all wait for one turn", func() bool {
+		n.in.mu.Lock()
+		defer n.in.mu.Unlock()
+		return len(n.in.mu.ordinary) == busy
+	})
+	close(release)
+	views.Wait()
+	select {
+	case reason := <-hung:
+		t.Error(reason)
+	default:
+	}
+}
+
+// TestOpenAgainWhenFull: with as many sessions as are allowed, an open that
+// finds its session costs no look at all that the session holds.
+func TestOpenAgainWhenFull(t *testing.T) {
+	n := startTestNode(t, func(c *NodeConfig) { c.MaxSessions = 1 })
+	a := n.open("a", time.Minute)
+	n.hold(a, core.MaxPerSession, nil)
+	const opens = 20_000
+	got := make(chan Answer, opens)
+	begun := time.Now()
+	for range opens {
+		n.Submit(core.Open{ID: n.NewSessionID(), SecretHash: sha256.Sum256([]byte("a")), TTL: time.Minute}, func(a Answer) { got <- a })
+	}
+	late := time.NewTimer(5 * time.Second)
+	for i := range opens {
+		select {
+		case r := <-got:
+			if r.Err != nil || r.Result.Session != a {
+				t.Fatalf("%+v", r)
+			}
+		case <-late.C:
+			t.Fatalf("%d of %d opens are answered after %v", i, opens, time.Since(begun))
+		}
 	}
 }

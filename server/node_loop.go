@@ -224,6 +224,7 @@ func (l *loop) takeInbox() {
 
 // accept sorts one request to where it waits.
 func (l *loop) accept(r *request, isUrgent bool) {
+	l.n.beat.Add(1)
 	switch {
 	case r.drained != 0:
 		if r.drained == l.drain {
@@ -288,7 +289,7 @@ func (l *loop) refuse(cmd core.Command, isUrgent bool) error {
 	if !ok || l.m.State().SessionCount()+l.opening < l.n.cfg.MaxSessions {
 		return nil
 	}
-	if _, known := l.m.State().SessionBySecret(open.SecretHash); known {
+	if l.m.State().HasSecret(open.SecretHash) {
 		return nil // it is answered with the session that is there (B12)
 	}
 	return fmt.Errorf("%w: %d sessions are open, and no more are allowed (--max-sessions)", ErrOverloaded, l.m.State().SessionCount())

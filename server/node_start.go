@@ -30,7 +30,7 @@ type Node struct {
 	met   *nodeMetrics
 
 	status atomic.Pointer[Status]
-	beat   atomic.Uint64 // counts the loop's turns
+	beat   atomic.Uint64 // counts the loop's steps: it moves
 	led    chan struct{} // closed when the node first leads
 
 	stopping chan struct{} // closed by Stop

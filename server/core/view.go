@@ -89,6 +89,12 @@ func (s *State) Sessions(after SessionID, limit int) []SessionView {
 	return out
 }
 
+// HasSecret reports whether a live session has this secret's hash. It costs
+// the same however much the session holds.
+func (s *State) HasSecret(hash [32]byte) bool {
+	return s.secrets.Has(secret{hash: hash})
+}
+
 // SessionBySecret returns the live session with this secret's hash.
 func (s *State) SessionBySecret(hash [32]byte) (SessionView, bool) {
 	k, ok := s.secrets.Get(secret{hash: hash})
