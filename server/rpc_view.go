@@ -11,8 +11,8 @@ import (
 
 // How much of a lock or session one answer lists; counts stand beside.
 const (
-	maxHolders       = 1000
-	maxHoldersInList = 100
+	maxHolders       = core.MaxHoldersShown
+	maxHoldersInList = core.MaxHoldersListed
 	maxQueue         = 1000
 	defaultQueue     = 100
 	maxNames         = 100
@@ -76,7 +76,7 @@ func lockMessage(r Reading, l core.LockView, most int) *holdfastv1.Lock {
 	out := &holdfastv1.Lock{
 		Name: l.Name, CreateRevision: uint64(l.Created), ModifyRevision: uint64(l.Modified),
 		ValueSession: uint64(l.ValueSession), ValueGrant: l.ValueGrant, Limit: l.Limit,
-		Waiters: uint32(l.Waiters), HolderCount: uint32(len(l.Holders)), Closed: l.Closed,
+		Waiters: uint32(l.Waiters), HolderCount: uint32(l.HolderCount), Closed: l.Closed,
 	}
 	if l.HasValue {
 		out.Value = append([]byte{}, l.Value...)

@@ -26,7 +26,7 @@ func (t *step) admit(id SessionID, req Request) (r Result, ok bool) {
 	}
 	r = n.outcome.result()
 	if r.Status == Waiting {
-		r.Place = t.place(t.waitOn(n), maxPlaceScan)
+		r.Place = t.place(t.waitOn(n), maxPlaceAnswer)
 	}
 	return r, false
 }

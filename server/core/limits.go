@@ -38,6 +38,11 @@ const (
 	// EventsKept is how many events can be replayed at least. Whole
 	// revisions are dropped, never a part of one.
 	EventsKept = 10_000
+	// MaxHoldersShown is how many holders [State.Lock] lists, and
+	// MaxHoldersListed how many [State.Locks] lists of each lock; the number
+	// of all stands beside.
+	MaxHoldersShown  = 1000
+	MaxHoldersListed = 100
 	// MaxEpoch is the highest epoch: 15 bits, so that a number fits a signed
 	// 64-bit integer.
 	MaxEpoch = 1<<15 - 1
@@ -50,7 +55,10 @@ const (
 	maxMembers    = 1000
 	maxMemberText = 512
 	maxRemoved    = 1_000_000
-	maxPlaceScan  = 10_000
+	maxPlaceScan  = 10_000 // in one view
+	// maxPlaceAnswer is how far the place of a waiter is counted that asks
+	// again: a server that comes back is asked by all of them at once.
+	maxPlaceAnswer = 1000
 )
 
 // ValidateLockName returns an error that says what is allowed unless name can

@@ -181,6 +181,34 @@ func TestQueueIsFull(t *testing.T) {
 	}
 }
 
+// TestAViewIsBounded: however many hold a lock or wait for it, a look at it, and
+// a waiter's question for its place, cost the same.
+func TestAViewIsBounded(t *testing.T) {
+	const holders = 2*MaxHoldersShown + 7
+	s := testState()
+	cmds := []Command{
+		Open{ID: 1, SecretHash: [32]byte{1}, TTL: MinTTL},
+		Open{ID: 2, SecretHash: [32]byte{2}, TTL: MinTTL},
+	}
+	for n := range uint32(holders) {
+		cmds = append(cmds, Acquire{Session: 1, Request: Request{n, 1}, Lock: "l", Shared: true})
+	}
+	for n := range uint32(maxPlaceAnswer + 1) {
+		cmds = append(cmds, Acquire{Session: 2, Request: Request{n, 1}, Lock: "l"})
+	}
+	mustApply(t, s, 0, cmds...)
+	if v, _ := s.Lock("l", 3); v.HolderCount != holders || len(v.Holders) != MaxHoldersShown || len(v.Queue) != 3 {
+		t.Errorf("%d of %d holders, %d places", len(v.Holders), v.HolderCount, len(v.Queue))
+	}
+	if v := s.Locks("", "", 9); len(v) != 1 || v[0].HolderCount != holders || len(v[0].Holders) != MaxHoldersListed {
+		t.Errorf("%d of %d holders in a list", len(v[0].Holders), v[0].HolderCount)
+	}
+	last := mustApply(t, s, 0, cmds[len(cmds)-2], cmds[len(cmds)-1]).Results
+	if last[0].Place != maxPlaceAnswer || last[1].Status != Waiting || last[1].Place != 0 {
+		t.Errorf("places asked for again: %+v", last)
+	}
+}
+
 // TestLongQueueIsClosed: a closing refuses all that wait in one command, whose
 // events are not split, though they are more than the ring keeps; and places
 // are counted as far as the budget goes.

@@ -387,7 +387,7 @@ func (m *model) lockView(name string) LockView {
 	l := m.locks[name]
 	v := LockView{
 		Name: name, Created: l.created, Modified: l.modified, HasValue: l.hasValue, Value: bytes.Clone(l.value),
-		ValueGrant: l.valueGrant, ValueSession: l.valueSession, Limit: l.limit, Waiters: len(l.queue),
+		ValueGrant: l.valueGrant, ValueSession: l.valueSession, Limit: l.limit, HolderCount: len(l.holders), Waiters: len(l.queue),
 		Closed: l.closing != 0, ClosedCause: l.closedBy, Closing: l.closing, OpensAt: l.opensAt,
 	}
 	for _, h := range l.holders {

@@ -25,7 +25,7 @@ const (
 // Result is the answer to one command, and what a lane remembers.
 type Result struct {
 	Status  Status
-	Place   int      // Waiting: 1 is the head of the queue; not remembered
+	Place   int      // Waiting: 1 is the head, 0 not counted; not remembered
 	Grant   *Grant   // Granted; never changed once made
 	Refusal *Refusal // Refused
 
@@ -248,7 +248,8 @@ type LockView struct {
 	ValueGrant   uint64
 	ValueSession SessionID
 	Limit        uint32
-	Holders      []HolderView
+	HolderCount  int
+	Holders      []HolderView // the first, at most MaxHoldersShown
 	Waiters      int
 	Queue        []WaitView // only from [State.Lock], at most the asked number
 	Closed       bool

@@ -111,7 +111,7 @@ func (s *State) Lock(name string, queueLimit int) (LockView, bool) {
 	if !ok {
 		return LockView{}, false
 	}
-	v := s.lockView(l)
+	v := s.lockView(l, MaxHoldersShown)
 	ascendFrom(s.waits, &wait{ask: ask{lock: name}}, func(w *wait) bool {
 		if w.lock != name || len(v.Queue) >= queueLimit {
 			return false
@@ -122,17 +122,17 @@ func (s *State) Lock(name string, queueLimit int) (LockView, bool) {
 	return v, true
 }
 
-func (s *State) lockView(l *lock) LockView {
+func (s *State) lockView(l *lock, mostHolders int) LockView {
 	v := LockView{
 		Name: l.name, Created: l.created, Modified: l.modified,
 		HasValue: l.hasValue(), Value: bytes.Clone(l.value),
 		ValueGrant: l.valueGrant, ValueSession: l.valueSession,
-		Limit: l.limit, Waiters: int(l.waiters),
+		Limit: l.limit, HolderCount: int(l.holders), Waiters: int(l.waiters),
 		Closed: l.closed(), ClosedCause: l.cause, Closing: l.closing, OpensAt: l.opensAt,
 	}
 	s.eachHolder(l.name, func(g *grant) bool {
 		v.Holders = append(v.Holders, s.holderView(g))
-		return true
+		return len(v.Holders) < mostHolders
 	})
 	return v
 }
@@ -152,7 +152,7 @@ func (s *State) Locks(prefix, after string, limit int) []LockView {
 			return false
 		}
 		if l.name > after || after == "" {
-			out = append(out, s.lockView(l))
+			out = append(out, s.lockView(l, MaxHoldersListed))
 		}
 		return true
 	})
