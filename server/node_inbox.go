@@ -169,8 +169,14 @@ func (v *viewing) run(r Reading) {
 // The error is nil if and only if fn was called: else a [*NotLeaderError],
 // ErrOverloaded, ErrStopped, ErrPoisoned, or that of ctx.
 func (n *Node) View(ctx context.Context, stale bool, fn func(Reading)) error {
+	return n.view(ctx, stale, false, fn)
+}
+
+// view is View; urgent is for what must be read before something urgent can be
+// submitted.
+func (n *Node) view(ctx context.Context, stale, urgent bool, fn func(Reading)) error {
 	v := &viewing{stale: stale, fn: fn, done: make(chan error, 1)}
-	n.in.put(request{view: v}, false)
+	n.in.put(request{view: v}, urgent)
 	select {
 	case err := <-v.done:
 		return err

@@ -8,10 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"holdfast/driver"
 	"holdfast/server/core"
 	"holdfast/wire"
+	"holdfast/wire/holdfastv1"
 )
 
 // hold lets a session take many locks, each on a lane of its own or not.
@@ -138,6 +141,53 @@ func TestOpenAgainWhenFull(t *testing.T) {
 			}
 		case <-late.C:
 			t.Fatalf("%d of %d opens are answered after %v", i, opens, time.Since(begun))
+		}
+	}
+}
+
+// TestFullOfNewWork: when new work fills the inbox, what keeps a session alive
+// or ends something still gets in, also as a unary call, whose secret must be
+// checked first, and so does a stream that attaches.
+func TestFullOfNewWork(t *testing.T) {
+	const room = 4
+	w := start(t)
+	a := w.open("a", time.Minute)
+	held := a.acquire("held")
+	w.node.in.mu.Lock()
+	w.node.in.limit = room
+	w.node.in.mu.Unlock()
+	s := w.overConnect()
+	calls := map[string]func() *driver.Error{
+		"keepalive": func() *driver.Error { _, err := a.keepAlive(); return err },
+		"release": func() *driver.Error {
+			_, err := w.rpc.Release(t.Context(), connect.NewRequest(&holdfastv1.ReleaseRequest{Session: a.ref, Grant: held.GetNumber()}))
+			if err != nil {
+				return wire.FromError(err)
+			}
+			return nil
+		},
+		"attach": func() *driver.Error {
+			return wire.FromErrorInfo(s.answer(s.say(frameAttach(a.ref, "p", 1))).GetError())
+		},
+	}
+	for name, call := range calls {
+		blocked, release := make(chan struct{}), make(chan struct{})
+		go w.node.View(t.Context(), true, func(Reading) { close(blocked); <-release })
+		<-blocked // the loop
+		for range room {
+			w.node.Submit(core.Put{Lock: "x"}, func(Answer) {})
+		}
+		waiting := func() int {
+			w.node.in.mu.Lock()
+			defer w.node.in.mu.Unlock()
+			return len(w.node.in.mu.urgent) + len(w.node.in.mu.ordinary) + len(w.node.in.mu.refused)
+		}
+		answered := make(chan *driver.Error, 1)
+		go func() { answered <- call() }()
+		w.until("the call has arrived", func() bool { return waiting() > room })
+		close(release)
+		if err := <-answered; err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

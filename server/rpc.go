@@ -117,7 +117,10 @@ func (e edge) fail(call string, err error, begun time.Time) error {
 // caller owns it. That a session does not exist is said only after leadership
 // was confirmed: a node that was deposed without knowing it must not tell a
 // client that a session opened elsewhere is lost.
-func (s *service) owner(ctx context.Context, ref *holdfastv1.SessionRef) (core.SessionID, error) {
+//
+// It is urgent if the call is: what keeps a session alive or frees a lock gets
+// in when new work is refused.
+func (s *service) owner(ctx context.Context, ref *holdfastv1.SessionRef, urgent bool) (core.SessionID, error) {
 	if ref == nil {
 		return 0, invalid(`session is missing: want "session":{"id":…,"secret":…}`)
 	}
@@ -129,7 +132,7 @@ func (s *service) owner(ctx context.Context, ref *holdfastv1.SessionRef) (core.S
 		return 0, invalid("session.%v", err)
 	}
 	id := core.SessionID(ref.GetId())
-	kept, err := s.secretHash(ctx, id)
+	kept, err := s.secretHash(ctx, id, urgent)
 	if err != nil {
 		return 0, err
 	}
@@ -142,10 +145,10 @@ func (s *service) owner(ctx context.Context, ref *holdfastv1.SessionRef) (core.S
 	return id, nil
 }
 
-func (s *service) secretHash(ctx context.Context, id core.SessionID) (hash [32]byte, err error) {
+func (s *service) secretHash(ctx context.Context, id core.SessionID, urgent bool) (hash [32]byte, err error) {
 	for _, stale := range []bool{true, false} {
 		var ok bool
-		err := s.node.View(ctx, stale, func(r Reading) { hash, ok = r.State.SessionSecretHash(id) })
+		err := s.node.view(ctx, stale, urgent, func(r Reading) { hash, ok = r.State.SessionSecretHash(id) })
 		if err != nil {
 			return hash, nothingDone(err)
 		}

@@ -26,7 +26,7 @@ func (s *service) Acquire(ctx context.Context, req *connect.Request[holdfastv1.A
 		defer timer.Stop()
 		over = timer.C
 	}
-	if cmd.Session, err = s.owner(ctx, req.Msg.GetSession()); err != nil {
+	if cmd.Session, err = s.owner(ctx, req.Msg.GetSession(), false); err != nil {
 		return nil, err
 	}
 	answers := make(chan Answer, 2)
@@ -132,7 +132,7 @@ func (s *service) Cancel(ctx context.Context, req *connect.Request[holdfastv1.Ca
 	if err != nil {
 		return nil, err
 	}
-	id, err := s.owner(ctx, req.Msg.GetSession())
+	id, err := s.owner(ctx, req.Msg.GetSession(), true)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (s *service) Release(ctx context.Context, req *connect.Request[holdfastv1.R
 	if err := checkGrant("grant", req.Msg.GetGrant()); err != nil {
 		return nil, err
 	}
-	id, err := s.owner(ctx, req.Msg.GetSession())
+	id, err := s.owner(ctx, req.Msg.GetSession(), true)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func (s *service) OpenSession(ctx context.Context, req *connect.Request[holdfast
 
 // KeepAlive implements the service.
 func (s *service) KeepAlive(ctx context.Context, req *connect.Request[holdfastv1.KeepAliveRequest]) (*connect.Response[holdfastv1.KeepAliveResponse], error) {
-	id, err := s.owner(ctx, req.Msg.GetSession())
+	id, err := s.owner(ctx, req.Msg.GetSession(), true)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func pulse(p Pulse) *holdfastv1.KeepAliveResponse {
 // EndSession implements the service. A session that ended before is lost, not
 // ended again: whoever knows its secret knows the difference.
 func (s *service) EndSession(ctx context.Context, req *connect.Request[holdfastv1.EndSessionRequest]) (*connect.Response[holdfastv1.EndSessionResponse], error) {
-	id, err := s.owner(ctx, req.Msg.GetSession())
+	id, err := s.owner(ctx, req.Msg.GetSession(), true)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (s *service) change(ctx context.Context, m changeFields, ifRevision *uint64
 		c.token = token.Number
 	}
 	if m.GetSession() != nil {
-		c.session, err = s.owner(ctx, m.GetSession())
+		c.session, err = s.owner(ctx, m.GetSession(), false)
 	}
 	return c, err
 }

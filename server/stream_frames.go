@@ -144,13 +144,13 @@ func (st *stream) attach(ctx context.Context, frame uint64, m *holdfastv1.Attach
 	if m.GetNumber() == 0 {
 		return invalid("number is 0: want 1, then one higher for each attach of this client process")
 	}
-	id, err := st.s.owner(ctx, m.GetSession())
+	id, err := st.s.owner(ctx, m.GetSession(), true)
 	if err != nil {
 		return err
 	}
 	var ttl time.Duration
 	lives := false
-	err = st.s.node.View(ctx, true, func(r Reading) {
+	err = st.s.node.view(ctx, true, true, func(r Reading) {
 		var t core.SessionTiming
 		t, lives = r.State.SessionTiming(id)
 		ttl = t.TTL
