@@ -3,11 +3,9 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -22,7 +20,7 @@ import (
 type conn struct {
 	addr string // the endpoint as it was configured or told
 	raw  net.Conn
-	http *http.Transport
+	http *http.ClientConn
 	rpc  holdfastv1connect.LockServiceClient
 }
 
@@ -35,7 +33,10 @@ func dialConn(ctx context.Context, addr string, dial dialFunc, tlsConfig *tls.Co
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(addr, raw, tlsConfig)
+	c, err := newConn(ctx, addr, raw, tlsConfig)
+	if err != nil {
+		return nil, err
+	}
 	_, err = c.rpc.GetStatus(ctx, connect.NewRequest(&holdfastv1.GetStatusRequest{}))
 	if err != nil && !answered(err) {
 		c.close()
@@ -48,10 +49,11 @@ func dialConn(ctx context.Context, addr string, dial dialFunc, tlsConfig *tls.Co
 // connection or some other server.
 func answered(err error) bool { return wire.RemoteOf(wire.FromError(err)) != nil }
 
-var errConnUsed = errors.New("the connection is gone")
-
-func newConn(addr string, raw net.Conn, tlsConfig *tls.Config) *conn {
-	var taken atomic.Bool
+// newConn makes raw an HTTP/2 connection, after the TLS handshake if there is
+// one to make. It is closed if that fails. (Not a Transport that is handed raw
+// when it dials: it dials for every request that comes before its pool knows
+// the connection.)
+func newConn(ctx context.Context, addr string, raw net.Conn, tlsConfig *tls.Config) (*conn, error) {
 	protocols := new(http.Protocols)
 	scheme := "http"
 	if tlsConfig != nil {
@@ -61,35 +63,31 @@ func newConn(addr string, raw net.Conn, tlsConfig *tls.Config) *conn {
 		protocols.SetUnencryptedHTTP2(true)
 	}
 	t := &http.Transport{
-		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			if taken.Swap(true) {
-				return nil, errConnUsed
-			}
-			return raw, nil
-		},
+		DialContext:     func(context.Context, string, string) (net.Conn, error) { return raw, nil },
 		TLSClientConfig: tlsConfig.Clone(),
 		Protocols:       protocols,
-		// One connection carries everything: beyond the server's limit of
-		// streams a call waits for its turn.
 		// Pings find a dead line that nobody owes an answer on (a watch).
-		HTTP2: &http.HTTP2Config{
-			StrictMaxConcurrentRequests: true,
-			SendPingTimeout:             10 * time.Second,
-			PingTimeout:                 5 * time.Second,
-		},
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
 	}
-	c := &conn{addr: addr, raw: raw, http: t}
-	c.rpc = holdfastv1connect.NewLockServiceClient(&http.Client{Transport: t}, scheme+"://"+addr,
+	// One connection carries everything: beyond the server's limit of streams
+	// a call waits for its turn.
+	line, err := t.NewClientConn(ctx, scheme, addr)
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	c := &conn{addr: addr, raw: raw, http: line}
+	c.rpc = holdfastv1connect.NewLockServiceClient(&http.Client{Transport: line}, scheme+"://"+addr,
 		connect.WithReadMaxBytes(wire.MaxFrame),
 		connect.WithSendMaxBytes(wire.MaxFrame),
 		// Frames are small and many: compressing them costs more than it saves.
 		connect.WithAcceptCompression("gzip", nil, nil),
 	)
-	return c
+	return c, nil
 }
 
 // close ends the connection and every call on it at once.
 func (c *conn) close() {
 	_ = c.raw.Close()
-	c.http.CloseIdleConnections()
+	_ = c.http.Close()
 }
