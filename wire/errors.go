@@ -3,7 +3,9 @@ package wire
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -142,8 +144,8 @@ func parseOutcome(s string) driver.Outcome {
 // FromError classifies the error of a call, at the client. An error with an
 // ErrorInfo is what the server said. Any other comes from the transport, a
 // proxy or the RPC layer: only where that layer refuses before the service
-// sees the call is the outcome No; all the rest is Unavailable and Unknown. A
-// nil err is nil.
+// sees the call is the outcome No; all the rest is Unknown, and Unavailable
+// unless the answer came and cannot be read. A nil err is nil.
 func FromError(err error) *driver.Error {
 	if err == nil {
 		return nil
@@ -166,9 +168,16 @@ func FromError(err error) *driver.Error {
 		}
 	}
 	e := &driver.Error{Kind: driver.Unavailable, Outcome: driver.Unknown, Err: err}
+	local := !connect.IsWireError(c)
+	if local && brokeOff(c) {
+		return e
+	}
 	switch c.Code() {
 	case connect.CodeInvalidArgument:
 		e.Kind, e.Outcome = driver.Invalid, driver.No
+		if local { // the answer, not the request
+			e.Kind, e.Outcome = driver.Internal, driver.Unknown
+		}
 	case connect.CodeUnimplemented:
 		e.Kind, e.Outcome = driver.Unsupported, driver.No
 	case connect.CodePermissionDenied, connect.CodeUnauthenticated:
@@ -181,4 +190,17 @@ func FromError(err error) *driver.Error {
 		e.Kind = driver.Internal
 	}
 	return e
+}
+
+// brokeOff reports whether an error that connect made by itself says that the
+// line broke, or the server reset the call, in the middle of it. Connect gives
+// that codes from Internal to PermissionDenied, and the errors of HTTP/2 have
+// no type: their texts must do. A text that is not known here is Unavailable
+// too unless its code says more.
+func brokeOff(c *connect.Error) bool {
+	text := c.Message()
+	return errors.Is(c, io.ErrUnexpectedEOF) ||
+		strings.HasPrefix(text, "protocol error: incomplete envelope") ||
+		strings.Contains(text, "stream error: ") ||
+		text == "unary response has zero messages"
 }

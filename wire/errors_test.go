@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -80,12 +83,53 @@ func TestTransportErrorsClaimNothing(t *testing.T) {
 		connect.CodeInvalidArgument: driver.Invalid, connect.CodeUnimplemented: driver.Unsupported,
 		connect.CodePermissionDenied: driver.Denied, connect.CodeUnauthenticated: driver.Denied,
 	} {
-		if e := FromError(connect.NewError(code, errors.New("no"))); e.Kind != kind || e.Outcome != driver.No {
+		if e := FromError(connect.NewWireError(code, errors.New("no"))); e.Kind != kind || e.Outcome != driver.No {
 			t.Errorf("%v: got %v, %v", code, e.Kind, e.Outcome)
 		}
 	}
 	if FromError(nil) != nil || FromErrorInfo(nil) != nil {
 		t.Error("nil became an error")
+	}
+}
+
+// A line that breaks in the middle of an answer is a service that cannot be
+// reached, whatever code the RPC layer gives that; an answer that came whole
+// and makes no sense is a defect. Neither says that nothing happened.
+func TestBrokenAnswers(t *testing.T) {
+	reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	for _, err := range []error{
+		connect.NewError(connect.CodeInternal, fmt.Errorf("protocol error: incomplete envelope: %w", io.ErrUnexpectedEOF)),
+		connect.NewError(connect.CodeInternal, fmt.Errorf("protocol error: incomplete envelope: %w", reset)),
+		connect.NewError(connect.CodeInternal, fmt.Errorf("protocol error: incomplete envelope: %w", errors.New("http2: client connection lost"))),
+		connect.NewError(connect.CodeInternal, fmt.Errorf("protocol error: %w", io.ErrUnexpectedEOF)),
+		connect.NewError(connect.CodeInternal, fmt.Errorf("protocol error: promised 9 bytes in enveloped message, got 3 bytes: %w", io.ErrUnexpectedEOF)),
+		connect.NewError(connect.CodeInternal, errors.New("stream error: stream ID 5; INTERNAL_ERROR; received from peer")),
+		connect.NewError(connect.CodeResourceExhausted, errors.New("bandwidth exhausted: stream error: stream ID 5; ENHANCE_YOUR_CALM; received from peer")),
+		connect.NewError(connect.CodePermissionDenied, errors.New("transport protocol insecure: stream error: stream ID 5; INADEQUATE_SECURITY; received from peer")),
+		connect.NewError(connect.CodeCanceled, errors.New("stream error: stream ID 5; CANCEL; received from peer")),
+		connect.NewError(connect.CodeUnknown, fmt.Errorf("read message: %w", reset)),
+		connect.NewError(connect.CodeUnimplemented, errors.New("unary response has zero messages")),
+		reset,
+		io.ErrUnexpectedEOF,
+	} {
+		if e := FromError(fmt.Errorf("call: %w", err)); e.Kind != driver.Unavailable || e.Outcome != driver.Unknown {
+			t.Errorf("%v: got %v, %v", err, e.Kind, e.Outcome)
+		}
+	}
+	for _, err := range []error{
+		connect.NewError(connect.CodeInvalidArgument, errors.New("unmarshal message: proto: cannot parse invalid wire-format data")),
+		connect.NewError(connect.CodeInternal, errors.New("protocol error: invalid envelope flags 64")),
+		connect.NewWireError(connect.CodeInternal, errors.New("what the server says of itself: stream error: in its own words")),
+	} {
+		if e := FromError(err); e.Kind != driver.Internal || e.Outcome != driver.Unknown {
+			t.Errorf("%v: got %v, %v", err, e.Kind, e.Outcome)
+		}
+	}
+	// What stands before the service refuses with a status only.
+	for code, kind := range map[connect.Code]driver.Kind{connect.CodePermissionDenied: driver.Denied, connect.CodeUnauthenticated: driver.Denied, connect.CodeUnimplemented: driver.Unsupported} {
+		if e := FromError(connect.NewError(code, errors.New("HTTP status"))); e.Kind != kind || e.Outcome != driver.No {
+			t.Errorf("%v: got %v, %v", code, e.Kind, e.Outcome)
+		}
 	}
 }
 
