@@ -302,7 +302,7 @@ func TestDrainWaitsForKeepalivesOfDetachedSessions(t *testing.T) {
 	w.until("its secret is being checked", func() bool {
 		w.node.in.mu.Lock()
 		defer w.node.in.mu.Unlock()
-		return len(w.node.in.mu.ordinary) == 1
+		return len(w.node.in.mu.urgent) == 1
 	})
 	done := make(chan struct{})
 	w.drain(func() { close(done) })
