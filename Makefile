@@ -5,6 +5,7 @@ GO      ?= go
 BIN     := bin/holdfast
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODULES := . internal/tools
+SHELL   := /bin/bash -o pipefail
 FUZZTIME ?= 3s
 
 .PHONY: help build drill test race check fmt generate bench fuzz soak conformance clean
@@ -20,8 +21,11 @@ drill: build ## the disaster, staged on real processes: the main job
 
 test: ## all tests of all modules, with the race detector, and each fuzz target briefly
 	@internal/tools/require 'make test' gcc=gcc git=git curl=curl
-	@for m in $(MODULES); do echo "== $$m"; (cd $$m && $(GO) test -race -timeout 20m ./...) || exit 1; done
+	@for m in $(MODULES); do echo "== $$m with the race detector"; (cd $$m && $(GO) test -race -timeout 20m ./...) || exit 1; done
+	@echo "== the explorer, at full depth"
+	@$(GO) test -timeout 20m -v ./sim/... | grep -v '^=== '
 	@internal/tools/fuzz $(FUZZTIME)
+	@echo "make test: all passed"
 
 race: test ## the same as test, which always runs with the race detector
 
@@ -49,7 +53,7 @@ bench: ## acquire+release and hand-off, with p50 and p99, as a table
 fuzz: ## every fuzz target for a minute
 	internal/tools/fuzz 1m
 
-soak: ## the long forms of the tests: 200 crashes, full sizes of the casebook
+soak: ## the long forms: 200 kills of the server, full sizes of the casebook
 	HOLDFAST_SOAK=1 $(GO) test -race -timeout 120m ./...
 
 conformance: ## the engines' suite: make conformance ENGINE=memlock

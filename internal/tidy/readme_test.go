@@ -43,6 +43,9 @@ func TestReadmeOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if at := regexp.MustCompile(`\b[A-Z]+_(OUTPUT|EXAMPLE)\b`).FindString(string(readme)); at != "" {
+		t.Errorf("the README still has the placeholder %s", at)
+	}
 	at := 0
 	for _, heading := range []string{"# Holdfast", "## Two commands", "## From Go", "## From cron", "## Two species of locks", "## What is guaranteed", "## Licence and stability", "## Where to read on"} {
 		next := strings.Index(string(readme[at:]), heading+"\n")
