@@ -1,6 +1,7 @@
 package tidy
 
 import (
+	"go/ast"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -81,5 +82,39 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s links to %s, which is not there", page, m[1])
 			}
 		}
+	}
+}
+
+var namedTest = regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
+
+// TestNamedTestsExist checks that every test that a document names is there.
+func TestNamedTestsExist(t *testing.T) {
+	exist := map[string]bool{}
+	for _, s := range tree(t) {
+		for _, decl := range s.file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok {
+				exist[f.Name.Name] = true
+			}
+		}
+	}
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range namedTest.FindAllStringSubmatch(string(text), -1) {
+			named++
+			if !exist[m[1]] {
+				t.Errorf("%s names %s, which does not exist", page, m[1])
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("the documents name only %d tests", named)
 	}
 }
