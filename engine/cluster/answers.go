@@ -10,16 +10,22 @@ import (
 	"holdfast/wire/holdfastv1"
 )
 
-// received handles one message of st: it settles the calls that it answers.
+// received handles one message of st: it settles the calls that it answers,
+// and tells the owners of sessions that st was attached to.
 func (l *link) received(st *stream, res *holdfastv1.SessionResponse) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	st.since = time.Now()
 	for _, f := range res.GetFrames() {
 		if l.mu.cur != st {
-			return // left: what it still brings is told again on the next one
+			break // left: what it still brings is told again on the next one
 		}
 		l.frame(st, f)
+	}
+	prompts := st.prompts
+	st.prompts = nil
+	l.mu.Unlock()
+	for _, prompt := range prompts {
+		prompt()
 	}
 }
 

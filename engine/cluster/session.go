@@ -32,6 +32,8 @@ type session struct {
 	// asked is, by lane, the highest request number that a stream was given.
 	// Below it nothing can be said to be unseen by the service.
 	asked map[uint32]uint64
+	// prompt asks its owner for a keepalive; nil if that wants none.
+	prompt func()
 }
 
 // ref is for calls that do not travel on the stream.
@@ -78,6 +80,15 @@ func (s *session) Keepalive(ctx context.Context) (driver.Pulse, error) {
 		return driver.Pulse{}, a.err
 	}
 	return wire.FromKeepAlive(a.pulse), nil
+}
+
+// OnNewLeader implements [driver.Prompter]. Each stream that is attached to the
+// session may lead to a leader that has not heard of it (B6). f is called by
+// the goroutine that reads the stream.
+func (s *session) OnNewLeader(f func()) {
+	s.link.mu.Lock()
+	s.prompt = f
+	s.link.mu.Unlock()
 }
 
 // Acquire implements driver.Session. The place in the queue outlives the

@@ -26,13 +26,14 @@ type stream struct {
 	cancel context.CancelFunc
 	wake   chan struct{} // room for one: there may be something to write
 
-	queue  []*call             // to be written, in this order
-	due    []*session          // to be kept alive with the next beat
-	flush  bool                // the beat is not to wait for company
-	linger *time.Timer         // runs while a beat waits for company; nil before the first
-	sent   map[uint64]*pending // by frame ID: what waits for an answer
-	lastID uint64
-	useful bool // it has brought an answer
+	queue   []*call             // to be written, in this order
+	due     []*session          // to be kept alive with the next beat
+	flush   bool                // the beat is not to wait for company
+	linger  *time.Timer         // runs while a beat waits for company; nil before the first
+	sent    map[uint64]*pending // by frame ID: what waits for an answer
+	lastID  uint64
+	useful  bool     // it has brought an answer
+	prompts []func() // to be called once link.mu is free
 
 	// The silence rule: while owed > 0, something must come within the
 	// link's silence limit.
@@ -178,10 +179,15 @@ func (st *stream) attach(s *session) {
 }
 
 // attached goes on with s after its attach was answered: a keepalive at once
-// (B6), and every unsettled lane (C3). link.mu is held.
+// (B6), by its owner if that is to be told, and every unsettled lane (C3).
+// link.mu is held.
 func (st *stream) attached(s *session) {
 	s.on = st
-	if !s.quit {
+	switch {
+	case s.quit:
+	case s.prompt != nil:
+		st.prompts = append(st.prompts, s.prompt)
+	default:
 		st.flush = true
 		st.keepAlive(s)
 	}
