@@ -105,6 +105,6 @@ type call struct {
 func (m *Machine) send(now Moment, a Action, acts []Action) (CallID, []Action) {
 	m.lastCall++
 	a.Kind, a.Call = Send, m.lastCall
-	m.calls = append(m.calls, call{id: a.Call, kind: a.Send, sent: now.At, request: a.Request, grant: a.Grant})
+	m.calls[a.Call] = call{id: a.Call, kind: a.Send, sent: now.At, request: a.Request, grant: a.Grant}
 	return a.Call, append(acts, a)
 }

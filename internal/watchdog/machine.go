@@ -1,8 +1,8 @@
 package watchdog
 
 import (
-	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 )
@@ -52,18 +52,31 @@ var (
 //  5. A grant is forgotten only when the service confirmed its release, or the
 //     session is over.
 //  6. Keepalives are sent only while something is held or waited for.
+//
+// An input costs the logarithm of what is unsettled, and what is due: nothing
+// looks through all requests or grants, except the end of the session.
 type Machine struct {
 	set  Settings
 	good Instant // promise 1
 
-	lanes    []lane
-	requests []request // by age
-	grants   []grant   // by age
-	calls    []call    // in flight, by age; given-up ones too
+	// lanes and grants have fixed places, and are changed by changeRequest
+	// and changeGrant only, which keep the due times and the counts in step.
+	lanes       []lane         // by number
+	freeLanes   agenda         // those that are not busy, all at 0
+	dueRequests agenda         // by lane: when to do something about its request
+	grants      []grant        // by slot
+	freeSlots   agenda         // those without a grant, all at 0
+	dueGrants   agenda         // by slot: when to do something about its grant
+	slots       map[string]int // the slots of the grants, by ID; never ranged over
+	needing     int            // requests and grants that keepalives are sent for
+	out         int            // grants that their owners have not given back
+
+	calls    map[CallID]call // in flight, given-up ones too
 	lastCall CallID
 
 	pulse pulse
-	early []Revocation // told before the grant itself was
+	told  CallID       // the keepalive that said last who is contended
+	early []Revocation // told before the grant itself was; by grant
 
 	idle      bool // promise 6: nothing is held or waited for
 	idleSince Instant
@@ -80,8 +93,9 @@ type Machine struct {
 
 // lane is one lane of C1.
 type lane struct {
-	n    uint64 // last number used
-	busy bool
+	n       uint64 // last number used
+	busy    bool
+	request request // without meaning unless busy
 }
 
 // request is an acquire without a final answer.
@@ -99,10 +113,11 @@ type request struct {
 
 // grant is what the service granted and the client has not settled.
 type grant struct {
+	known     bool // else the slot is free
 	id        string
 	lost      Cause // 0: not lost
 	lostAt    Instant
-	lingers   bool // lost, yet held at the service until its owner has stopped
+	lingers   bool // lost and not asked, yet held at the service until its owner has stopped
 	asked     bool // its owner asked for the release
 	failed    bool
 	release   bool   // a release is to be sent at retryAt, or in flight
@@ -110,7 +125,7 @@ type grant struct {
 	callAt    Instant
 	retryAt   Instant
 	failures  int
-	contended bool
+	contended CallID // the keepalive that said last that somebody waits for it
 }
 
 // pulse is the state of the keepalives.
@@ -125,16 +140,18 @@ type pulse struct {
 // set.TTL, by a call that left after the instant sent. The settings must be
 // valid.
 func New(set Settings, sent Instant) *Machine {
-	return &Machine{set: set, good: sent, pulse: pulse{next: sent + set.Interval}} // idle from its first input on
+	return &Machine{
+		set: set, good: sent, pulse: pulse{next: sent + set.Interval}, // idle from its first input on
+		slots: make(map[string]int), calls: make(map[CallID]call),
+	}
 }
 
 // Clone returns a copy that shares nothing with m.
 func (m *Machine) Clone() *Machine {
 	c := *m
-	c.lanes = slices.Clone(m.lanes)
-	c.requests = slices.Clone(m.requests)
-	c.grants = slices.Clone(m.grants)
-	c.calls = slices.Clone(m.calls)
+	c.lanes, c.freeLanes, c.dueRequests = slices.Clone(m.lanes), m.freeLanes.clone(), m.dueRequests.clone()
+	c.grants, c.freeSlots, c.dueGrants = slices.Clone(m.grants), m.freeSlots.clone(), m.dueGrants.clone()
+	c.slots, c.calls = maps.Clone(m.slots), maps.Clone(m.calls)
 	c.early = slices.Clone(m.early)
 	return &c
 }
@@ -158,9 +175,9 @@ func (m *Machine) Finished() bool { return m.finished }
 // State returns what is known about a grant at an instant. A grant that the
 // machine has forgotten is Released.
 func (m *Machine) State(at Instant, id string) State {
-	i := m.findGrant(id)
+	i, known := m.slots[id]
 	switch {
-	case i < 0:
+	case !known:
 		return Released
 	case m.grants[i].lost != 0:
 		return Lost
@@ -180,19 +197,22 @@ func (m *Machine) Begin(now Moment, try bool) (Request, []Action, error) {
 	if m.over {
 		return Request{}, m.turn(now, acts), ErrOver
 	}
-	i := slices.IndexFunc(m.lanes, func(l lane) bool { return !l.busy })
-	if i < 0 {
+	free, ok := m.freeLanes.first()
+	if !ok {
 		if len(m.lanes) == MaxLanes {
 			return Request{}, m.turn(now, acts), ErrTooMany
 		}
-		i = len(m.lanes)
+		free.n = len(m.lanes)
 		m.lanes = append(m.lanes, lane{})
 	}
-	m.lanes[i].n++
-	m.lanes[i].busy = true
-	r := request{id: Request{Lane: uint32(i), N: m.lanes[i].n}, try: try, retryAt: now.At}
-	m.requests = append(m.requests, r)
-	return r.id, m.turn(now, acts), nil
+	m.freeLanes.remove(free.n)
+	l := &m.lanes[free.n]
+	l.n++
+	id := Request{Lane: uint32(free.n), N: l.n}
+	m.changeRequest(free.n, func(q *request) {
+		*q, l.busy = request{id: id, try: try, retryAt: now.At}, true
+	})
+	return id, m.turn(now, acts), nil
 }
 
 // Abandon says that nobody wants a request's grant any more. It is cancelled
@@ -200,8 +220,8 @@ func (m *Machine) Begin(now Moment, try bool) (Request, []Action, error) {
 // yields neither Granted nor Refused.
 func (m *Machine) Abandon(now Moment, id Request) []Action {
 	acts := m.expire(now, nil)
-	if i := m.findRequest(id); i >= 0 && !m.over {
-		acts = m.cancel(now, &m.requests[i], acts)
+	if m.isOpen(id) {
+		acts = m.cancel(now, int(id.Lane), acts)
 	}
 	return m.turn(now, acts)
 }
@@ -210,14 +230,15 @@ func (m *Machine) Abandon(now Moment, id Request) []Action {
 // grant that is not known is left alone. failed goes to the service.
 func (m *Machine) Release(now Moment, id string, failed bool) []Action {
 	acts := m.expire(now, nil)
-	if i := m.findGrant(id); i >= 0 {
-		g := &m.grants[i]
-		if !g.asked {
-			g.asked, g.failed = true, failed
-		}
-		if g.call == 0 {
-			g.release, g.retryAt = true, now.At
-		}
+	if i, known := m.slots[id]; known {
+		m.changeGrant(i, func(g *grant) {
+			if !g.asked {
+				g.asked, g.failed, g.lingers = true, failed, false
+			}
+			if g.call == 0 {
+				g.release, g.retryAt = true, now.At
+			}
+		})
 	}
 	return m.turn(now, acts)
 }
@@ -227,10 +248,9 @@ func (m *Machine) Release(now Moment, id string, failed bool) []Action {
 // keepalives, and released when its lease of now would have run out.
 func (m *Machine) Fail(now Moment, id string, cause Cause) []Action {
 	acts := m.expire(now, nil)
-	if i := m.findGrant(id); i >= 0 && !m.over && m.grants[i].lost == 0 && !m.grants[i].asked {
-		g := &m.grants[i]
-		acts = m.lose(now, g, cause, "", acts)
-		g.release, g.retryAt = true, m.good+m.set.TTL
+	if i, known := m.slots[id]; known && !m.over && m.grants[i].lost == 0 && !m.grants[i].asked {
+		acts = m.lose(now.At, i, cause, "", acts)
+		m.changeGrant(i, func(g *grant) { g.release, g.retryAt = true, m.good+m.set.TTL })
 	}
 	return m.turn(now, acts)
 }
@@ -262,21 +282,12 @@ func (m *Machine) Tick(now Moment) []Action {
 // also for one that was given up. Calls that are not known are ignored.
 func (m *Machine) Settle(now Moment, id CallID, r Reply) []Action {
 	acts := m.expire(now, nil)
-	i, known := slices.BinarySearchFunc(m.calls, id, func(c call, id CallID) int { return cmp.Compare(c.id, id) })
+	c, known := m.calls[id]
 	if !known {
 		return m.turn(now, acts)
 	}
-	c := m.calls[i]
-	m.calls = slices.Delete(m.calls, i, i+1)
+	delete(m.calls, id)
 	return m.turn(now, m.settle(now, c, r, acts))
-}
-
-func (m *Machine) findRequest(id Request) int {
-	return slices.IndexFunc(m.requests, func(r request) bool { return r.id == id })
-}
-
-func (m *Machine) findGrant(id string) int {
-	return slices.IndexFunc(m.grants, func(g grant) bool { return g.id == id })
 }
 
 // backoff is how long to wait before try number failures + 1: it doubles from

@@ -271,6 +271,55 @@ func (w *witness) tick(t *rapid.T) {
 	}
 }
 
+// recount compares what the machine counts and expects with a look at all that
+// it has.
+func (w *witness) recount() {
+	m, needing, out := w.m, 0, 0
+	at := m.Deadline()
+	for _, l := range m.lanes {
+		if q := l.request; l.busy {
+			if !q.cancelling {
+				needing++
+			}
+			if q.call != 0 {
+				at = min(at, q.callAt+m.patience(&q))
+			} else {
+				at = min(at, q.retryAt)
+			}
+		}
+	}
+	grants := 0
+	for i, g := range m.grants {
+		if !g.known {
+			continue
+		}
+		grants++
+		if m.slots[g.id] != i {
+			w.t.Fatalf("grant %s is in slot %d, and looked for in slot %d", g.id, i, m.slots[g.id])
+		}
+		if !g.asked {
+			out++
+		}
+		if !g.asked && (g.lost == 0 || g.lingers) {
+			needing++
+		}
+		switch {
+		case g.call != 0:
+			at = min(at, g.callAt+m.set.CallTimeout)
+		case g.release:
+			at = min(at, g.retryAt)
+		case g.lingers:
+			at = min(at, g.lostAt+m.set.TTL)
+		}
+	}
+	if needing != m.needing || out != m.out || grants != len(m.slots) {
+		w.t.Fatalf("counted %d needing, %d out, %d grants; there are %d, %d, %d", m.needing, m.out, len(m.slots), needing, out, grants)
+	}
+	if wake, _ := m.Wake(); !w.over && wake > at {
+		w.t.Fatalf("wake at %v, too late for %v", wake, at)
+	}
+}
+
 func TestPromisesUnderRandomInputs(t *testing.T) {
 	var grants, overs int
 	rapid.Check(t, func(t *rapid.T) {
@@ -297,6 +346,7 @@ func TestPromisesUnderRandomInputs(t *testing.T) {
 			if clone := w.m.Clone(); fmt.Sprintf("%+v", *clone) != fmt.Sprintf("%+v", *w.m) {
 				t.Fatal("a clone differs")
 			}
+			w.recount()
 		}
 		grants += w.grants
 		if w.over {
@@ -310,14 +360,18 @@ func TestPromisesUnderRandomInputs(t *testing.T) {
 
 func TestTooManyUnsettledRequests(t *testing.T) {
 	m := New(Settings{}.WithDefaults(), 0)
-	m.lanes = make([]lane, MaxLanes)
-	for i := range m.lanes {
-		m.lanes[i] = lane{n: 1, busy: true}
+	var last CallID
+	for range MaxLanes {
+		_, acts, err := m.Begin(Moment{}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = acts[len(acts)-1].Call
 	}
 	if _, _, err := m.Begin(Moment{}, false); err != ErrTooMany {
 		t.Errorf("begin on a full session: %v, want ErrTooMany", err)
 	}
-	m.lanes[MaxLanes-1].busy = false
+	m.Settle(Moment{}, last, Reply{Verdict: Refused})
 	if r, _, err := m.Begin(Moment{}, false); err != nil || r != (Request{Lane: MaxLanes - 1, N: 2}) {
 		t.Errorf("begin on the last free lane: %v, %v", r, err)
 	}

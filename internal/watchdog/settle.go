@@ -1,6 +1,9 @@
 package watchdog
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // settle applies the reply to a call that is no longer in flight.
 func (m *Machine) settle(now Moment, c call, r Reply, acts []Action) []Action {
@@ -39,7 +42,7 @@ func (m *Machine) settleOver(now Moment, c call, r Reply, acts []Action) []Actio
 		m.endAt = now.At + m.backoff(now, m.endTries)
 	case r.Verdict == SessionLost:
 		return m.done(acts)
-	case r.Verdict == Done && c.kind != CallEnd && len(m.grants) == 0:
+	case r.Verdict == Done && c.kind != CallEnd && len(m.slots) == 0:
 		m.endAt = min(m.endAt, now.At)
 	}
 	return acts
@@ -67,8 +70,8 @@ func (m *Machine) settleKeepalive(now Moment, c call, r Reply, acts []Action) []
 		m.early = m.early[:0]
 	}
 	for _, rev := range r.Revoked {
-		if i := m.findGrant(rev.Grant); i >= 0 {
-			acts = m.revoke(now, &m.grants[i], rev, acts)
+		if i, known := m.slots[rev.Grant]; known {
+			acts = m.revoke(now, i, rev, acts)
 		} else if newest {
 			m.early = append(m.early, rev)
 		}
@@ -76,124 +79,144 @@ func (m *Machine) settleKeepalive(now Moment, c call, r Reply, acts []Action) []
 	if !newest {
 		return acts
 	}
-	for i := range m.grants {
+	slices.SortStableFunc(m.early, func(a, b Revocation) int { return strings.Compare(a.Grant, b.Grant) })
+	return m.contend(c.id, r.Contended, acts)
+}
+
+// contend takes in which grants somebody waits for, and tells what is new.
+func (m *Machine) contend(by CallID, ids []string, acts []Action) []Action {
+	for _, id := range ids {
+		i, known := m.slots[id]
+		if !known {
+			continue
+		}
 		g := &m.grants[i]
-		contended := slices.Contains(r.Contended, g.id)
-		if contended && !g.contended && g.lost == 0 && !g.asked {
+		if !m.contended(g) && g.contended != by && g.lost == 0 && !g.asked {
 			acts = append(acts, Action{Kind: GrantContended, Grant: g.id})
 		}
-		g.contended = contended
+		g.contended = by // nothing is due or counted by it
 	}
+	m.told = by
 	return acts
 }
 
+// contended reports whether the last keepalive said that somebody waits.
+func (m *Machine) contended(g *grant) bool { return g.contended != 0 && g.contended == m.told }
+
 // revoke: the holder must stop, and acknowledges by its release (B11).
-func (m *Machine) revoke(now Moment, g *grant, rev Revocation, acts []Action) []Action {
-	if g.lost != 0 || g.asked {
+func (m *Machine) revoke(now Moment, slot int, rev Revocation, acts []Action) []Action {
+	if g := &m.grants[slot]; g.lost != 0 || g.asked {
 		return acts
 	}
-	return m.lose(now, g, rev.Cause, rev.By, acts)
+	return m.lose(now.At, slot, rev.Cause, rev.By, acts)
 }
 
 func (m *Machine) settleAcquire(now Moment, c call, r Reply, acts []Action) []Action {
-	i := m.findRequest(c.request)
-	if i < 0 || m.requests[i].cancelling {
+	i := int(c.request.Lane)
+	if !m.isOpen(c.request) || m.lanes[i].request.cancelling {
 		return acts // the cancel's answer settles it (C2)
 	}
-	q := &m.requests[i]
+	if _, known := m.slots[r.Grant]; known && r.Verdict == Done {
+		r.Verdict = Retry // another request's grant is no answer to this one
+	}
 	switch r.Verdict {
 	case Done:
 		m.drop(i)
-		m.grants = append(m.grants, grant{id: r.Grant})
+		slot := m.add(r.Grant)
 		acts = append(acts, Action{Kind: Granted, Request: c.request, Grant: r.Grant})
-		for _, rev := range m.early {
-			if rev.Grant == r.Grant {
-				acts = m.revoke(now, &m.grants[len(m.grants)-1], rev, acts)
+		first, _ := slices.BinarySearchFunc(m.early, r.Grant, func(rev Revocation, id string) int { return strings.Compare(rev.Grant, id) })
+		for _, rev := range m.early[first:] {
+			if rev.Grant != r.Grant {
+				break
 			}
+			acts = m.revoke(now, slot, rev, acts)
 		}
 	case Refused:
 		m.drop(i)
 		acts = append(acts, Action{Kind: Declined, Request: c.request})
 	case Retry:
-		if q.call != c.id {
+		if m.lanes[i].request.call != c.id {
 			return acts // a newer attempt is under way
 		}
-		q.call, q.callAt = 0, 0
-		q.failures++
-		q.retryAt = now.At + m.backoff(now, q.failures)
-		if waited := !q.try && now.At-c.sent > m.set.CallTimeout; waited || !q.failing {
-			q.failing, q.failingAt, q.failures = true, now.At, 1
-		}
-		if now.At-q.failingAt >= m.set.TTL {
-			acts = append(acts, Action{Kind: GaveUp, Request: q.id})
-			acts = m.cancel(now, q, acts)
+		m.changeRequest(i, func(q *request) {
+			q.call, q.callAt = 0, 0
+			q.failures++
+			q.retryAt = now.At + m.backoff(now, q.failures)
+			if waited := !q.try && now.At-c.sent > m.set.CallTimeout; waited || !q.failing {
+				q.failing, q.failingAt, q.failures = true, now.At, 1
+			}
+		})
+		if now.At-m.lanes[i].request.failingAt >= m.set.TTL {
+			acts = append(acts, Action{Kind: GaveUp, Request: c.request})
+			acts = m.cancel(now, i, acts)
 		}
 	}
 	return acts
 }
 
 func (m *Machine) settleCancel(now Moment, c call, r Reply, acts []Action) []Action {
-	i := m.findRequest(c.request)
-	if i < 0 || !m.requests[i].cancelling {
+	i := int(c.request.Lane)
+	if !m.isOpen(c.request) || !m.lanes[i].request.cancelling {
 		return acts
 	}
-	q := &m.requests[i]
 	if r.Verdict == Done {
 		m.drop(i)
 		return append(acts, Action{Kind: Settled, Request: c.request})
 	}
-	if q.call == c.id {
-		q.call, q.callAt = 0, 0
-		q.failures++
-		q.retryAt = now.At + m.backoff(now, q.failures)
+	if m.lanes[i].request.call == c.id {
+		m.changeRequest(i, func(q *request) {
+			q.call, q.callAt = 0, 0
+			q.failures++
+			q.retryAt = now.At + m.backoff(now, q.failures)
+		})
 	}
 	return acts
 }
 
 func (m *Machine) settleRelease(now Moment, c call, r Reply, acts []Action) []Action {
-	i := m.findGrant(c.grant)
-	if i < 0 {
+	i, known := m.slots[c.grant]
+	if !known {
 		return acts
 	}
-	g := &m.grants[i]
 	switch {
 	case r.Verdict == Done:
-		m.grants = slices.Delete(m.grants, i, i+1)
+		m.forget(i)
 		return append(acts, Action{Kind: GrantReleased, Grant: c.grant})
-	case g.call != c.id:
+	case m.grants[i].call != c.id:
 		// a newer attempt is under way
 	case r.Verdict == Refused:
 		// Trying the same again is no use; Release may be called again.
-		g.call, g.callAt, g.release = 0, 0, false
+		m.changeGrant(i, func(g *grant) { g.call, g.callAt, g.release = 0, 0, false })
 	default:
-		g.call, g.callAt = 0, 0
-		g.failures++
-		g.retryAt = now.At + m.backoff(now, g.failures)
+		m.changeGrant(i, func(g *grant) {
+			g.call, g.callAt = 0, 0
+			g.failures++
+			g.retryAt = now.At + m.backoff(now, g.failures)
+		})
 	}
 	return acts
 }
 
-// cancel turns a request into one that is being cancelled.
-func (m *Machine) cancel(now Moment, q *request, acts []Action) []Action {
+// cancel turns the request of a lane into one that is being cancelled.
+func (m *Machine) cancel(now Moment, lane int, acts []Action) []Action {
+	q := m.lanes[lane].request
 	if q.cancelling {
 		return acts
 	}
 	if q.call != 0 {
 		acts = append(acts, Action{Kind: Abort, Call: q.call})
 	}
-	q.cancelling, q.call, q.callAt, q.failures, q.retryAt = true, 0, 0, 0, now.At
+	m.changeRequest(lane, func(q *request) {
+		q.cancelling, q.call, q.callAt, q.failures, q.retryAt = true, 0, 0, 0, now.At
+	})
 	return acts
 }
 
-// drop frees the lane of a request that has its final answer (promise 4).
-func (m *Machine) drop(i int) {
-	m.lanes[m.requests[i].id.Lane].busy = false
-	m.requests = slices.Delete(m.requests, i, i+1)
-}
-
 // lose marks one grant as lost (promise 3).
-func (m *Machine) lose(now Moment, g *grant, cause Cause, by string, acts []Action) []Action {
-	g.lost, g.lostAt = cause, now.At
-	g.lingers = cause == Revoked || cause == MaxHold
-	return append(acts, Action{Kind: GrantLost, Grant: g.id, Cause: cause, By: by})
+func (m *Machine) lose(at Instant, slot int, cause Cause, by string, acts []Action) []Action {
+	m.changeGrant(slot, func(g *grant) {
+		g.lost, g.lostAt = cause, at
+		g.lingers = cause == Revoked || cause == MaxHold
+	})
+	return append(acts, Action{Kind: GrantLost, Grant: m.grants[slot].id, Cause: cause, By: by})
 }

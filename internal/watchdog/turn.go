@@ -1,6 +1,10 @@
 package watchdog
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // expire applies promise 2. It comes before anything else of an input.
 func (m *Machine) expire(now Moment, acts []Action) []Action {
@@ -19,17 +23,18 @@ func (m *Machine) expire(now Moment, acts []Action) []Action {
 // out, so that guarded work has the margin to stop in.
 func (m *Machine) finish(at Instant, cause Cause, acts []Action) []Action {
 	m.over, m.cause, m.overAt = true, cause, at
-	for _, c := range m.calls {
-		acts = append(acts, Action{Kind: Abort, Call: c.id})
+	for _, id := range slices.Sorted(maps.Keys(m.calls)) {
+		acts = append(acts, Action{Kind: Abort, Call: id})
 	}
-	for i := range m.grants {
-		g := &m.grants[i]
-		if g.lost == 0 && !g.asked {
-			acts = m.lose(Moment{At: at}, g, cause, "", acts)
+	for i, g := range m.grants {
+		if g.known && g.lost == 0 && !g.asked {
+			acts = m.lose(at, i, cause, "", acts)
 		}
 	}
 	acts = append(acts, Action{Kind: SessionOver, Cause: cause})
-	m.requests = nil
+	for i := range m.lanes {
+		m.drop(i)
+	}
 	m.endAt = at
 	switch cause {
 	case Expired, Unreachable:
@@ -43,12 +48,15 @@ func (m *Machine) finish(at Instant, cause Cause, acts []Action) []Action {
 // done forgets everything: the service has confirmed that the session is gone,
 // or there is no use in asking any longer.
 func (m *Machine) done(acts []Action) []Action {
-	for _, g := range m.grants {
+	for i, g := range m.grants {
 		if g.asked {
 			acts = append(acts, Action{Kind: GrantReleased, Grant: g.id})
 		}
+		if g.known {
+			m.forget(i)
+		}
 	}
-	m.grants, m.finished = nil, true
+	m.finished = true
 	return append(acts, Action{Kind: Finished})
 }
 
@@ -60,12 +68,15 @@ func (m *Machine) turn(now Moment, acts []Action) []Action {
 	case m.over:
 		return m.turnOver(now, acts)
 	}
-	acts = m.giveUpCalls(now, acts)
-	acts = m.sendRequests(now, acts)
-	acts = m.sendReleases(now, acts)
-	for i := range m.grants {
-		g := &m.grants[i]
-		g.lingers = g.lingers && now.At < g.lostAt+m.set.TTL
+	if p := m.pulse; p.call != 0 && now.At >= p.callAt+m.set.CallTimeout {
+		acts = append(acts, Action{Kind: Abort, Call: p.call})
+		acts = m.settleKeepalive(now, call{id: p.call, kind: CallKeepalive, sent: p.callAt}, Reply{}, acts)
+	}
+	for d, ok := m.dueRequests.first(); ok && d.at <= now.At; d, ok = m.dueRequests.first() {
+		acts = m.turnRequest(now, d.n, acts)
+	}
+	for d, ok := m.dueGrants.first(); ok && d.at <= now.At; d, ok = m.dueGrants.first() {
+		acts = m.turnGrant(now, d.n, acts)
 	}
 	if m.needed() {
 		m.idle = false
@@ -86,24 +97,12 @@ func (m *Machine) turn(now Moment, acts []Action) []Action {
 }
 
 // empty reports that nothing is unsettled.
-func (m *Machine) empty() bool { return len(m.requests) == 0 && len(m.grants) == 0 }
+func (m *Machine) empty() bool { return len(m.freeLanes.heap) == len(m.lanes) && len(m.slots) == 0 }
 
 // needed reports whether something is held or waited for (promise 6). What was
 // politely revoked is still held at the service until its owner has stopped;
 // the service frees it one TTL later in any case.
-func (m *Machine) needed() bool {
-	for i := range m.requests {
-		if !m.requests[i].cancelling {
-			return true
-		}
-	}
-	for i := range m.grants {
-		if g := &m.grants[i]; !g.asked && (g.lost == 0 || g.lingers) {
-			return true
-		}
-	}
-	return false
-}
+func (m *Machine) needed() bool { return m.needing > 0 }
 
 // turnOver ends the session at the service, and keeps trying for one TTL.
 func (m *Machine) turnOver(now Moment, acts []Action) []Action {
@@ -119,21 +118,11 @@ func (m *Machine) turnOver(now Moment, acts []Action) []Action {
 	if m.endTries > 0 && now.At >= m.overAt+m.set.TTL {
 		return m.done(acts)
 	}
-	if now.At >= m.endAt || m.endTries == 0 && m.handlesBack() {
+	if now.At >= m.endAt || m.endTries == 0 && m.out == 0 { // no owner of a grant may still be at work
 		m.endCallAt = now.At
 		m.endCall, acts = m.send(now, Action{Send: CallEnd}, acts)
 	}
 	return acts
-}
-
-// handlesBack reports that no owner of a grant may still be at work.
-func (m *Machine) handlesBack() bool {
-	for i := range m.grants {
-		if !m.grants[i].asked {
-			return false
-		}
-	}
-	return true
 }
 
 // patience is how long the call of a request may take before it is given up
@@ -146,60 +135,47 @@ func (m *Machine) patience(q *request) time.Duration {
 	return m.set.TTL
 }
 
-// giveUpCalls stops waiting for calls that take too long, so that the next try
-// never depends on an answer to the last.
-func (m *Machine) giveUpCalls(now Moment, acts []Action) []Action {
-	if p := &m.pulse; p.call != 0 && now.At >= p.callAt+m.set.CallTimeout {
-		acts = append(acts, Action{Kind: Abort, Call: p.call})
-		acts = m.settleKeepalive(now, call{id: p.call, kind: CallKeepalive, sent: p.callAt}, Reply{}, acts)
-	}
-	for i := range m.requests {
-		q := &m.requests[i]
-		if q.call == 0 || now.At < q.callAt+m.patience(q) {
-			continue
-		}
-		acts = append(acts, Action{Kind: Abort, Call: q.call})
-		switch c := (call{id: q.call, sent: q.callAt, request: q.id}); {
-		case q.cancelling:
-			acts = m.settleCancel(now, c, Reply{}, acts)
-		case q.try:
-			acts = m.settleAcquire(now, c, Reply{}, acts)
-		default:
-			q.call, q.callAt, q.retryAt = 0, 0, now.At // no failure: it waits
-		}
-	}
-	for i := range m.grants {
-		if g := &m.grants[i]; g.call != 0 && now.At >= g.callAt+m.set.CallTimeout {
-			acts = append(acts, Action{Kind: Abort, Call: g.call})
-			acts = m.settleRelease(now, call{id: g.call, grant: g.id}, Reply{}, acts)
-		}
-	}
-	return acts
-}
-
-func (m *Machine) sendRequests(now Moment, acts []Action) []Action {
-	for i := range m.requests {
-		q := &m.requests[i]
-		if q.call != 0 || now.At < q.retryAt {
-			continue
-		}
+// turnRequest does what is due about the request of a lane. A call that takes
+// too long is no longer waited for, so that the next try never depends on an
+// answer to the last.
+func (m *Machine) turnRequest(now Moment, lane int, acts []Action) []Action {
+	q := m.lanes[lane].request
+	if q.call == 0 {
 		a := Action{Send: CallAcquire, Request: q.id, Try: q.try}
 		if q.cancelling {
 			a.Send = CallCancel
 		}
-		q.callAt = now.At
-		q.call, acts = m.send(now, a, acts)
+		m.changeRequest(lane, func(q *request) {
+			q.callAt = now.At
+			q.call, acts = m.send(now, a, acts)
+		})
+		return acts
 	}
+	acts = append(acts, Action{Kind: Abort, Call: q.call})
+	switch c := (call{id: q.call, sent: q.callAt, request: q.id}); {
+	case q.cancelling:
+		return m.settleCancel(now, c, Reply{}, acts)
+	case q.try:
+		return m.settleAcquire(now, c, Reply{}, acts)
+	}
+	m.changeRequest(lane, func(q *request) { q.call, q.callAt, q.retryAt = 0, 0, now.At }) // no failure: it waits
 	return acts
 }
 
-func (m *Machine) sendReleases(now Moment, acts []Action) []Action {
-	for i := range m.grants {
-		g := &m.grants[i]
-		if g.release && g.call == 0 && now.At >= g.retryAt {
+// turnGrant does what is due about the grant in a slot.
+func (m *Machine) turnGrant(now Moment, slot int, acts []Action) []Action {
+	switch g := m.grants[slot]; {
+	case g.call != 0:
+		acts = append(acts, Action{Kind: Abort, Call: g.call})
+		return m.settleRelease(now, call{id: g.call, grant: g.id}, Reply{}, acts)
+	case g.release:
+		a := Action{Send: CallRelease, Grant: g.id, Failed: g.failed}
+		m.changeGrant(slot, func(g *grant) {
 			g.callAt = now.At
-			g.call, acts = m.send(now, Action{Send: CallRelease, Grant: g.id, Failed: g.failed}, acts)
-		}
+			g.call, acts = m.send(now, a, acts)
+		})
+	default:
+		m.changeGrant(slot, func(g *grant) { g.lingers = false })
 	}
 	return acts
 }
@@ -219,22 +195,11 @@ func (m *Machine) Wake() (Instant, bool) {
 		return m.endAt, true
 	}
 	wake := m.Deadline()
-	for i := range m.requests {
-		if q := &m.requests[i]; q.call != 0 {
-			wake = min(wake, q.callAt+m.patience(q))
-		} else {
-			wake = min(wake, q.retryAt)
-		}
+	if d, ok := m.dueRequests.first(); ok {
+		wake = min(wake, d.at)
 	}
-	for i := range m.grants {
-		switch g := &m.grants[i]; {
-		case g.call != 0:
-			wake = min(wake, g.callAt+m.set.CallTimeout)
-		case g.release:
-			wake = min(wake, g.retryAt)
-		case g.lingers:
-			wake = min(wake, g.lostAt+m.set.TTL)
-		}
+	if d, ok := m.dueGrants.first(); ok {
+		wake = min(wake, d.at)
 	}
 	if m.pulse.call != 0 {
 		wake = min(wake, m.pulse.callAt+m.set.CallTimeout)

@@ -115,7 +115,7 @@ func (c *client) clone() *client {
 }
 
 func (c *client) encode(b []byte, now time.Duration, fromAnswer bool) []byte {
-	b = fmt.Appendf(b, "%v", *c.m)
+	b = c.m.AppendState(b)
 	b = append(b, byte(c.next), byte(c.missed/time.Millisecond))
 	for _, a := range c.asked {
 		b = append(b, byte(a.request.Lane), byte(a.request.N), byte(a.lock))
