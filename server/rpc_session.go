@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"time"
 
 	"connectrpc.com/connect"
 
+	"holdfast/driver"
 	"holdfast/server/core"
 	"holdfast/wire"
 	"holdfast/wire/holdfastv1"
@@ -31,17 +33,48 @@ func (s *service) OpenSession(ctx context.Context, req *connect.Request[holdfast
 		out.Secret = drawn.String()
 	}
 	if res.Session != cmd.ID {
-		// The same secret opened it before, perhaps with another TTL.
-		err := s.node.View(ctx, true, func(r Reading) {
-			if t, ok := r.State.SessionTiming(res.Session); ok {
-				out.TtlMs = wire.Millis(t.TTL)
-			}
-		})
-		if err != nil {
+		if out.TtlMs, err = s.awaitFound(ctx, res.Session); err != nil {
 			return nil, err
 		}
 	}
 	return answer(out)
+}
+
+// found is for an open whose secret had opened a session before: the node
+// hears the session before done is told its TTL, which may be another than was
+// asked for. An open that is answered is a promise of that TTL (B10), and that
+// the session was found promises nothing: its deadline did not move, and its
+// end may be decided. done is called once, perhaps on the node's loop.
+func (s *service) found(id core.SessionID, done func(ttl time.Duration, err error)) {
+	s.node.Keepalive(id, func(p Pulse) {
+		switch {
+		case p.Err == nil:
+			done(p.TTL, nil)
+		case errors.Is(p.Err, ErrSessionLost):
+			s.voices.drop(id)
+			done(0, lostSession(id))
+		default:
+			e := *classify(p.Err)
+			e.Outcome = driver.Unknown // it was opened, and may live
+			done(0, &e)
+		}
+	})
+}
+
+// awaitFound is found for a unary call; the TTL is in milliseconds.
+func (s *service) awaitFound(ctx context.Context, id core.SessionID) (uint64, error) {
+	type result struct {
+		ttl time.Duration
+		err error
+	}
+	got := make(chan result, 1)
+	s.found(id, func(ttl time.Duration, err error) { got <- result{ttl, err} })
+	select {
+	case r := <-got:
+		return wire.Millis(r.ttl), r.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
 }
 
 // KeepAlive implements the service.

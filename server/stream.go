@@ -39,7 +39,8 @@ type stream struct {
 		why error // of the end, the first reason counts
 	}
 	// voiceOf and ended are guarded by the registry, voices: the sessions
-	// that this stream speaks for, and some that it spoke for to their end.
+	// that this stream speaks for (nil once it has ended), and some that it
+	// spoke for to their end.
 	voiceOf map[core.SessionID]struct{}
 	ended   []core.SessionID
 }

@@ -179,36 +179,30 @@ func (st *stream) open(frame uint64, m *holdfastv1.OpenSessionRequest) error {
 	}
 	cmd.ID = st.s.node.NewSessionID()
 	st.enter()
-	st.s.node.Submit(cmd, func(a Answer) {
+	out := &holdfastv1.OpenSessionResponse{TtlMs: wire.Millis(cmd.TTL)}
+	if m.GetSecret() == "" {
+		out.Secret = drawn.String()
+	}
+	done := func(id core.SessionID, err error) {
 		st.in.leave()
-		if err := st.s.decided(a); err != nil {
+		if err != nil {
 			st.fail(frame, err)
 			return
 		}
-		id := a.Result.Session
-		out := &holdfastv1.OpenSessionResponse{SessionId: uint64(id), TtlMs: wire.Millis(cmd.TTL)}
-		if m.GetSecret() == "" {
-			out.Secret = drawn.String()
-		}
+		out.SessionId = uint64(id)
 		st.s.rob(id, st.s.voices.opened(id, st, cmd.Instance), st)
-		if id == cmd.ID {
-			st.answer(&holdfastv1.ServerFrame{Id: frame, Body: &holdfastv1.ServerFrame_Open{Open: out}})
+		st.answer(&holdfastv1.ServerFrame{Id: frame, Body: &holdfastv1.ServerFrame_Open{Open: out}})
+	}
+	st.s.node.Submit(cmd, func(a Answer) {
+		id, err := a.Result.Session, st.s.decided(a)
+		if err != nil || id == cmd.ID {
+			done(id, err)
 			return
 		}
-		// The same secret opened it before, perhaps with another TTL. This
-		// is the node's loop: the question must wait for it elsewhere.
-		go func() {
-			err := st.s.node.View(st.s.stopping, true, func(r Reading) {
-				if t, ok := r.State.SessionTiming(id); ok {
-					out.TtlMs = wire.Millis(t.TTL)
-				}
-			})
-			if err != nil {
-				st.fail(frame, err)
-				return
-			}
-			st.answer(&holdfastv1.ServerFrame{Id: frame, Body: &holdfastv1.ServerFrame_Open{Open: out}})
-		}()
+		st.s.found(id, func(ttl time.Duration, err error) {
+			out.TtlMs = wire.Millis(ttl)
+			done(id, err)
+		})
 	})
 	return nil
 }

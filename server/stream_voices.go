@@ -29,10 +29,14 @@ func newVoices() *voices { return &voices{of: make(map[core.SessionID]voice)} }
 
 // attach makes st the voice of a session. The second result is the stream of
 // another client process that had it, which must be closed. The error is of
-// kind Denied: the number is not above that of the present voice.
+// kind Denied: the number is not above that of the present voice; or of kind
+// Unavailable: st has ended.
 func (v *voices) attach(id core.SessionID, st *stream, instance [16]byte, number uint64) (robbed *stream, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if st.voiceOf == nil {
+		return nil, &driver.Error{Kind: driver.Unavailable, Outcome: driver.No, Msg: "the stream has ended: attach on the next one"}
+	}
 	old, ok := v.of[id]
 	switch {
 	case !ok:
@@ -119,14 +123,15 @@ func (v *voices) endedOn(st *stream, id core.SessionID) bool {
 	return slices.Contains(st.ended, id)
 }
 
-// leave forgets a stream that ended. Its sessions live on.
+// leave forgets a stream that ended. Its sessions live on, and it speaks for
+// none any more, whatever it asked for is answered with.
 func (v *voices) leave(st *stream) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for id := range st.voiceOf {
 		delete(v.of, id)
 	}
-	clear(st.voiceOf)
+	st.voiceOf = nil
 }
 
 // rob tells a stream that another client process took a session over, and
