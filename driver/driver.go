@@ -99,6 +99,15 @@ type AcquireRequest struct {
 	// made by that engine's own client type. An engine refuses one that it
 	// does not know with kind [Invalid].
 	Extension Extension
+	// Queued, if not nil, is called when the service has said that the
+	// request stands in the queue (an engine without queues: that it found
+	// the lock held), before the call returns an answer that came after it;
+	// by any goroutine, and any number of times; calls of one request that
+	// overlap may use the first one's. It returns at once and takes no
+	// lock, so the engine may call it with its own held. A request that was
+	// never said to wait is begun anew in another session if its own ends;
+	// of one that was, the owner is told that its place is lost (C16, C17).
+	Queued func()
 }
 
 // An Extension is a set of options that only one engine understands.

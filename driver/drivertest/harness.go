@@ -200,12 +200,14 @@ type pending struct {
 	at     time.Time // of the end
 }
 
-// queue starts an acquire and waits until it stands in the queue.
+// queue starts an acquire and waits until it stands in the queue, and the
+// engine has said so.
 func (s *stage) queue(a *actor, lock string) *pending {
 	s.Helper()
-	before := s.waiters(lock)
+	before, told := s.waiters(lock), a.link.Queued()
 	p := s.begin(a, lock)
 	s.eventually(2*s.TTL, "request stands in the queue", func() bool { return s.waiters(lock) > before })
+	s.eventually(s.TTL, "the engine says that the request waits (AcquireRequest.Queued)", func() bool { return a.link.Queued() > told })
 	return p
 }
 

@@ -67,6 +67,7 @@ type Link struct {
 		thaw  chan struct{} // not nil: frozen until it is closed
 		calls []Call
 		count map[Op]int
+		told  int // how often an acquire was said to wait
 	}
 }
 
@@ -146,6 +147,37 @@ func (l *Link) Calls(op Op) []Call {
 		}
 	}
 	return calls
+}
+
+// Queued is how often an acquire was said to stand in the queue
+// ([driver.AcquireRequest].Queued).
+func (l *Link) Queued() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.told
+}
+
+// queued passes on that a request waits, as a reply is passed: not over a cut
+// line, and not over a frozen one before it thaws.
+func (l *Link) queued(tell func()) func() {
+	return func() {
+		l.mu.Lock()
+		cut, thaw := l.mu.cut, l.mu.thaw
+		if !cut && thaw == nil {
+			l.mu.told++
+		}
+		l.mu.Unlock()
+		switch {
+		case cut || tell == nil:
+		case thaw == nil:
+			tell()
+		default:
+			go func() {
+				<-thaw
+				l.queued(tell)()
+			}()
+		}
+	}
 }
 
 func (l *Link) isCut() bool {
@@ -252,6 +284,7 @@ func (s *linkSession) Keepalive(ctx context.Context) (driver.Pulse, error) {
 
 func (s *linkSession) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Grant, error) {
 	c := Call{Op: OpAcquire, Lock: req.Lock, ID: req.ID}
+	req.Queued = s.l.queued(req.Queued)
 	return pass(ctx, s.l, c, func(ctx context.Context) (driver.Grant, error) { return s.inner.Acquire(ctx, req) })
 }
 

@@ -46,6 +46,9 @@ func (l *link) frame(st *stream, f *holdfastv1.ServerFrame) {
 		st.useful = true
 		st.paid(p)
 		p.queued = true
+		if p.call != nil && p.call.queued != nil {
+			p.call.queued()
+		}
 		return
 	}
 	if p.beat != nil && f.GetError() == nil {

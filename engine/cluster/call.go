@@ -25,6 +25,8 @@ type call struct {
 	sess  *session                // nil for an open
 	frame *holdfastv1.ClientFrame // the body; the stream adds its own frame ID. nil for a keepalive
 	name  driver.RequestID        // of an acquire; N is 0 for all others
+	// queued is called when the server says that the acquire waits; or nil.
+	queued func()
 
 	seq uint64 // order of start, kept when calls are sent again
 	// sent counts the streams that the call was handed to. 0: no server can

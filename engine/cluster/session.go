@@ -111,7 +111,7 @@ func (s *session) Acquire(ctx context.Context, req driver.AcquireRequest) (drive
 		}
 	}
 	c := newCall(callSession, s, &holdfastv1.ClientFrame{Body: &holdfastv1.ClientFrame_Acquire{Acquire: m}})
-	c.name = req.ID
+	c.name, c.queued = req.ID, req.Queued
 	a := s.make(ctx, c)
 	if a.err != nil {
 		return driver.Grant{}, s.named(a.err, req)

@@ -145,6 +145,9 @@ func (x *session) Acquire(ctx context.Context, req driver.AcquireRequest) (drive
 			older <- replaced
 		}
 		s.mu.waits[key] = answer
+		if req.Queued != nil {
+			req.Queued()
+		}
 	} else {
 		answer <- r
 	}
