@@ -34,8 +34,11 @@ func (s *session) start(a watchdog.Action) {
 			values = h.values
 		}
 	}
-	ctx, cancel := context.WithCancel(values)
-	if a.Send != watchdog.CallAcquire || a.Try {
+	var ctx context.Context
+	var cancel context.CancelFunc
+	if a.Send == watchdog.CallAcquire && !a.Try {
+		ctx, cancel = context.WithCancel(values)
+	} else {
 		ctx, cancel = context.WithTimeout(values, s.c.o.CallTimeout)
 	}
 	s.mu.calls[a.Call] = cancel

@@ -80,7 +80,7 @@ func (c *client) grant(ctx context.Context, op, name string, try bool, opts []Ac
 		return nil, err
 	}
 	g := &Grant{h: h, ctx: leaseContext{Context: h.ctx, h: h}}
-	runtime.AddCleanup(g, func(h *handle) { h.dropped.Store(true) }, h)
+	runtime.AddCleanup(g, (*handle).drops, h)
 	return g, nil
 }
 
@@ -98,7 +98,7 @@ func (c *client) hold(ctx context.Context, op, name string, try bool, opts []Hol
 		return nil, err
 	}
 	g := &Hold{h: h, ctx: leaseContext{Context: h.ctx, h: h}}
-	runtime.AddCleanup(g, func(h *handle) { h.dropped.Store(true) }, h)
+	runtime.AddCleanup(g, (*handle).drops, h)
 	return g, nil
 }
 

@@ -49,6 +49,12 @@ func newHandle(s *session, w *waiter, g driver.Grant) *handle {
 	}
 }
 
+// drops says that nothing leads to the handle any more.
+func (h *handle) drops() {
+	h.dropped.Store(true)
+	h.s.drops.Store(true) // after the handle's own: the tick looks here first
+}
+
 // lose, contend, confirm and attempted are called with s.mu held.
 
 func (h *handle) lose(a watchdog.Action, err error) {

@@ -46,7 +46,10 @@ type Options struct {
 	// Host is the machine's name, for people; at most 256 bytes.
 	Host string
 	// Clock tells the time since any fixed start, and must count the time
-	// that the machine sleeps. The default is CLOCK_BOOTTIME on Linux.
+	// that the machine sleeps. The default is CLOCK_BOOTTIME on Linux. Only
+	// differences of its readings are used. It must not be a wall clock:
+	// being set forward looks like a sleep, and costs the lease; being set
+	// back loses the time since the last look, at most a second.
 	// Tests on virtual time give one that follows package time.
 	Clock func() time.Duration
 	// Logger gets losses and failures; nil means silence.

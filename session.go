@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdfast/driver"
@@ -25,12 +26,16 @@ type session struct {
 	c        *client
 	ds       driver.Session
 	finished chan struct{} // closed when the machine wants nothing any more
+	drops    atomic.Bool   // some handle's dropped is set
 
 	mu struct {
 		sync.Mutex
 		m       *watchdog.Machine
-		last    watchdog.Instant // the clock must not fall
-		timer   *time.Timer
+		at      watchdog.Instant // the session's own clock, which never falls
+		read    watchdog.Instant // what Options.Clock said at that instant
+		timer   *time.Timer      // calls tick at the instant fires, if it is set
+		set     bool
+		fires   watchdog.Instant
 		calls   map[watchdog.CallID]context.CancelFunc
 		waiters map[watchdog.Request]*waiter
 		handles map[string]*handle
@@ -61,7 +66,7 @@ type waiter struct {
 func newSession(c *client, ds driver.Session, sent watchdog.Instant) *session {
 	s := &session{c: c, ds: ds, finished: make(chan struct{})}
 	s.mu.m = watchdog.New(c.o.timing(), sent)
-	s.mu.last = sent
+	s.mu.at, s.mu.read = sent, sent
 	s.mu.calls = make(map[watchdog.CallID]context.CancelFunc)
 	s.mu.waiters = make(map[watchdog.Request]*waiter)
 	s.mu.handles = make(map[string]*handle)
@@ -71,10 +76,14 @@ func newSession(c *client, ds driver.Session, sent watchdog.Instant) *session {
 	return s
 }
 
-// now is called with s.mu held.
+// now is called with s.mu held. A clock that was set back goes on from there:
+// what is lost is the time since the last look, clockCheck at most. If it had
+// to catch up first, the lease would be believed in for as long.
 func (s *session) now() watchdog.Moment {
-	s.mu.last = max(s.mu.last, s.c.o.Clock())
-	return watchdog.Moment{At: s.mu.last, Jitter: uint16(rand.Uint32())}
+	read := s.c.o.Clock()
+	s.mu.at += max(read-s.mu.read, 0)
+	s.mu.read = read
+	return watchdog.Moment{At: s.mu.at, Jitter: uint16(rand.Uint32())}
 }
 
 // input gives the machine one input and does what it says.
@@ -90,9 +99,12 @@ func (s *session) close() { s.input((*watchdog.Machine).Close) }
 func (s *session) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, h := range s.mu.handles {
-		if h.dropped.Swap(false) {
-			h.drop()
+	s.mu.set = false
+	if s.drops.Swap(false) {
+		for _, h := range s.mu.handles {
+			if h.dropped.Swap(false) {
+				h.drop()
+			}
 		}
 	}
 	s.perform(s.mu.m.Tick(s.now()), outcome{})
@@ -108,16 +120,22 @@ func (s *session) recheck() watchdog.Instant {
 	return now.At
 }
 
-// schedule is called with s.mu held, after every input.
+// schedule is called with s.mu held, after every input. A timer that is set
+// early enough is left alone, since a tick too early does no harm.
 func (s *session) schedule() {
 	wake, ok := s.mu.m.Wake()
 	if !ok || s.mu.killed {
 		if s.mu.timer != nil {
 			s.mu.timer.Stop()
 		}
+		s.mu.set = false
 		return
 	}
-	d := min(max(wake-s.now().At, 0), clockCheck)
+	if s.mu.set && s.mu.at < s.mu.fires && s.mu.fires <= wake {
+		return
+	}
+	d := min(max(wake-s.mu.at, 0), clockCheck)
+	s.mu.set, s.mu.fires = true, s.mu.at+d
 	if s.mu.timer == nil {
 		s.mu.timer = time.AfterFunc(d, s.tick)
 	} else {
