@@ -18,8 +18,9 @@ import (
 const (
 	maxEntryCommands = 4096
 	maxEntryBytes    = 1 << 20
-	// maxEntryEnds bounds the grants and waits that the ends of sessions in
-	// one entry may remove, as core bounds them for one session (D8).
+	// maxEntryEnds bounds what the ends of sessions in one entry may remove,
+	// as core bounds it for one session (D8): grants and waits, and what goes
+	// with them. A session that has more is alone with its end.
 	maxEntryEnds = core.MaxPerSession
 	// After a batch of this many commands the loop lets others run for a
 	// moment before it looks for more: they are about to send the next.
@@ -443,7 +444,7 @@ type batch struct {
 func (b *batch) take(queue []proposal) []proposal {
 	for i, p := range queue {
 		bytes, ends := size(p.cmd), b.endsOf(p.cmd)
-		fits := len(b.items) == 0 || (len(b.items) < maxEntryCommands && b.bytes+bytes <= maxEntryBytes && b.ends+ends <= maxEntryEnds)
+		fits := len(b.items) == 0 || (len(b.items) < maxEntryCommands && b.bytes+bytes <= maxEntryBytes && (ends == 0 || b.ends+ends <= maxEntryEnds))
 		if b.full || !fits {
 			b.full = true
 			return queue[i:]
@@ -454,13 +455,13 @@ func (b *batch) take(queue []proposal) []proposal {
 	return nil
 }
 
-// endsOf is how many grants and waits a command that ends a session removes.
+// endsOf is how much a command that ends a session removes.
 func (b *batch) endsOf(cmd core.Command) int {
 	switch c := cmd.(type) {
 	case core.End:
-		return b.state.SessionLoad(c.ID)
+		return b.state.EndCost(c.ID)
 	case core.Expire:
-		return b.state.SessionLoad(c.ID)
+		return b.state.EndCost(c.ID)
 	}
 	return 0
 }
