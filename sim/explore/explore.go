@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -43,80 +44,106 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// A step is how a state was reached first.
+// A step is how a state was reached first: by which action of which state. It
+// is small, because there is one for every state; the words of a story are
+// found by going the way again.
 type step struct {
-	from int // place in steps; -1 for the start
-	name func() string
+	from   int32 // place in steps; -1 for the start
+	action uint16
 }
 
 // Explore tries every order of events from the start, breadth first, and stops
 // at the first violation, whose story is then a shortest one.
 func Explore(cfg Config) Report {
-	return exploreFrom(&cfg, newWorld(&cfg), nil)
+	start := newWorld(&cfg)
+	x := exploration{cfg: &cfg, start: start, seen: map[[16]byte]struct{}{}}
+	x.isNew(start)
+	return x.run()
 }
 
-// exploreFrom explores from w, which was reached by the story so far.
-func exploreFrom(cfg *Config, w *world, story []string) Report {
-	type reached struct {
-		w    *world
-		step int
-	}
-	steps := []step{}
-	seen := map[[16]byte]struct{}{}
-	var buf []byte
-	h, buf := w.hash(buf)
-	seen[h] = struct{}{}
-	frontier := []reached{{w, -1}}
+// An exploration keeps a digest of each state that it saw, the way to it, and
+// the worlds of one depth only.
+type exploration struct {
+	cfg   *Config
+	start *world
+	steps []step
+	seen  map[[16]byte]struct{}
+	buf   []byte
+}
+
+type reached struct {
+	w    *world
+	step int32
+}
+
+func (x *exploration) run() Report {
+	frontier := []reached{{x.start, -1}}
 	r := Report{}
-	tell := func(s int) []string {
-		var back []string
-		for ; s >= 0; s = steps[s].from {
-			back = append(back, steps[s].name())
-		}
-		out := append([]string{}, story...)
-		for i := len(back) - 1; i >= 0; i-- {
-			out = append(out, back[i])
-		}
-		return out
-	}
-	for r.Depth = 0; len(frontier) > 0 && r.Depth < cfg.Depth; r.Depth++ {
+	for r.Depth = 0; len(frontier) > 0 && r.Depth < x.cfg.Depth; r.Depth++ {
 		var next []reached
 		for i, at := range frontier {
-			frontier[i].w = nil
-			for _, a := range at.w.actions() {
-				to := at.w.clone()
-				a.do(to)
-				to.check()
-				to.sweep()
-				if to.broken == "" {
-					if h, buf = to.hash(buf); has(seen, h) {
-						continue
-					}
-					seen[h] = struct{}{}
+			frontier[i].w = nil // it is not needed again
+			for k, a := range at.w.actions() {
+				to := at.w.after(a)
+				if to.broken == "" && !x.isNew(to) {
+					continue
 				}
-				steps = append(steps, step{at.step, a.name})
+				x.steps = append(x.steps, step{at.step, uint16(k)})
+				last := int32(len(x.steps) - 1)
 				if to.broken != "" {
-					r.Violation, r.Why, r.Story = to.broken, to.why, tell(len(steps)-1)
-					r.States, r.Complete = len(seen), true
+					r.Violation, r.Why, r.Story = to.broken, to.why, x.tell(last)
+					r.States, r.Complete = len(x.seen), true
 					r.Depth++
 					return r
 				}
 				if !to.spent() {
-					next = append(next, reached{to, len(steps) - 1})
+					next = append(next, reached{to, last})
 				}
 			}
-			if cfg.States > 0 && len(seen) >= cfg.States {
-				r.States = len(seen)
+			if x.cfg.States > 0 && len(x.seen) >= x.cfg.States {
+				r.States = len(x.seen)
 				return r
 			}
 		}
 		frontier = next
 	}
-	r.States, r.Complete = len(seen), true
+	r.States, r.Complete = len(x.seen), true
 	return r
 }
 
-func has(seen map[[16]byte]struct{}, h [16]byte) bool {
-	_, ok := seen[h]
-	return ok
+// after is the world after an action of w.
+func (w *world) after(a action) *world {
+	to := w.clone()
+	a.do(to)
+	to.check()
+	to.sweep()
+	return to
+}
+
+// isNew notes w's state, and reports whether it was not seen before.
+func (x *exploration) isNew(w *world) bool {
+	var h [16]byte
+	h, x.buf = w.hash(x.buf)
+	if _, ok := x.seen[h]; ok {
+		return false
+	}
+	x.seen[h] = struct{}{}
+	return true
+}
+
+// tell goes the way to a step again, and says what happens.
+func (x *exploration) tell(s int32) []string {
+	var way []uint16
+	for ; s >= 0; s = x.steps[s].from {
+		way = append(way, x.steps[s].action)
+	}
+	slices.Reverse(way)
+	w := x.start
+	var story []string
+	for _, k := range way {
+		a := w.actions()[k]
+		story = append(story, a.name())
+		w = w.after(a)
+	}
+	return story
 }

@@ -30,19 +30,6 @@ func worstFlap(cfg Config, step, limit time.Duration, enough func(worst float64,
 	return worst, at, immortal
 }
 
-func TestDeadHolderIsFreedWithin2T(t *testing.T) {
-	for _, ttl := range []time.Duration{time.Second, 5 * time.Second} {
-		cfg := Fine()
-		cfg.TTL[0] = ttl
-		cfg.Unit = ttl / 40
-		worst, at, immortal := worstFlap(cfg, cfg.Tick/4*(1+2*slow), 3*ttl, func(float64, bool) bool { return false })
-		t.Logf("T %v: worst %.2f T, %+v", ttl, worst, at)
-		if worst > 2 || immortal {
-			t.Errorf("T %v: the waiter is granted after %.2f T (%+v)", ttl, worst, at)
-		}
-	}
-}
-
 // TestFlapsFindEachRuleTakenOut: directed search with a long horizon.
 func TestFlapsFindEachRuleTakenOut(t *testing.T) {
 	for _, w := range []struct {

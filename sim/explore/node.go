@@ -241,11 +241,17 @@ type applicationKey struct {
 	code  string
 }
 
+// mostApplied bounds how many applications are remembered: each keeps a state.
+const mostApplied = 20_000
+
 // apply applies e to n's state, which stays as it is.
 func (w *world) apply(n *node, e *entry) *application {
 	key := applicationKey{n.hash, e.Index, string(e.code)}
 	if did := w.applied[key]; did != nil {
 		return did
+	}
+	if len(w.applied) >= mostApplied {
+		clear(w.applied)
 	}
 	did := &application{st: n.st.Clone()}
 	w.applied[key] = did

@@ -1,19 +1,18 @@
+//go:build !race
+
+// The exhaustive tests. There is no goroutine here for the race detector to
+// watch, and it makes them ten times as slow: "make test" runs them without it,
+// to the same depths everywhere. What is left for a run with it is smoke_test.go.
+
 package explore
 
 import (
-	"os"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
 	"holdfast/server/lease"
 )
-
-func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // a frontier is large and lives long
-	os.Exit(m.Run())
-}
 
 // worlds are explored with all rules in. The depth of each is what fits into a
 // test; deeper is only a matter of time.
@@ -40,7 +39,7 @@ func TestNothingIsFoundWithAllRulesIn(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			cfg := Warm()
 			w.set(&cfg)
-			cfg.Depth = w.depth - 2*slow
+			cfg.Depth, cfg.States = w.depth, mostStates
 			s := time.Now()
 			r := Explore(cfg)
 			if r.Violation != "" || !r.Complete {
@@ -89,14 +88,11 @@ var weakers = []weaker{
 }
 
 func TestEachRuleTakenOutIsFound(t *testing.T) {
-	for i, w := range weakers {
-		if i < slow {
-			continue // these take longest; see slow_test.go
-		}
+	for _, w := range weakers {
 		t.Run(w.name, func(t *testing.T) {
 			cfg := Warm()
 			w.out(&cfg)
-			cfg.Only = w.wants
+			cfg.Only, cfg.States = w.wants, mostStates
 			s := time.Now()
 			r := Explore(cfg)
 			if r.Violation != w.wants {
@@ -126,5 +122,18 @@ func TestExplorationIsDeterministic(t *testing.T) {
 	}
 	if again := Explore(cfg).String(); again != first {
 		t.Errorf("two runs differ:\n%s\n%s", first, again)
+	}
+}
+
+func TestDeadHolderIsFreedWithin2T(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 5 * time.Second} {
+		cfg := Fine()
+		cfg.TTL[0] = ttl
+		cfg.Unit = ttl / 40
+		worst, at, immortal := worstFlap(cfg, cfg.Tick/4, 3*ttl, func(float64, bool) bool { return false })
+		t.Logf("T %v: worst %.2f T, %+v", ttl, worst, at)
+		if worst > 2 || immortal {
+			t.Errorf("T %v: the waiter is granted after %.2f T (%+v)", ttl, worst, at)
+		}
 	}
 }
