@@ -22,9 +22,8 @@ var quietLog = slog.New(slog.DiscardHandler)
 // testNode is a node with a client's habits.
 type testNode struct {
 	*Node
-	t    *testing.T
-	cfg  NodeConfig
-	lane uint32
+	t   *testing.T
+	cfg NodeConfig
 }
 
 func startTestNode(t *testing.T, change func(*NodeConfig)) *testNode {

@@ -38,26 +38,10 @@ func TestCallsAndWatchesGoOnOverAKill(t *testing.T) {
 	}
 	for round := range 3 {
 		p.kill()
-		calls := make(chan error, 2*watches)
-		for i := range watches {
-			go func() {
-				call, cancel := context.WithTimeout(ctx, 10*time.Second)
-				defer cancel()
-				_, err := c.Put(call, fmt.Sprint("w/", i), []byte{byte(round)}, PutOptions{})
-				calls <- err
-			}()
-			go func() {
-				call, cancel := context.WithTimeout(ctx, 10*time.Second)
-				defer cancel()
-				var failed error
-				for _, failed = range c.List(call, "w/", ListOptions{}) {
-				}
-				calls <- failed
-			}()
-		}
+		outcomes := callAtOnce(ctx, c, watches, byte(round))
 		p.start()
-		for range cap(calls) {
-			if err := <-calls; err != nil {
+		for range 2 * watches {
+			if err := <-outcomes; err != nil {
 				t.Errorf("round %d: a call over a kill: %v", round, err)
 			}
 		}
@@ -82,4 +66,26 @@ func TestCallsAndWatchesGoOnOverAKill(t *testing.T) {
 			t.Errorf("a watch ended with %v", err)
 		}
 	}
+}
+
+// callAtOnce makes n puts and n lists, and returns how each ends.
+func callAtOnce(ctx context.Context, c *Client, n int, value byte) <-chan error {
+	outcomes := make(chan error, 2*n)
+	for i := range n {
+		go func() {
+			call, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			_, err := c.Put(call, fmt.Sprint("w/", i), []byte{value}, PutOptions{})
+			outcomes <- err
+		}()
+		go func() {
+			call, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			var failed error
+			for _, failed = range c.List(call, "w/", ListOptions{}) {
+			}
+			outcomes <- failed
+		}()
+	}
+	return outcomes
 }
