@@ -137,7 +137,12 @@ func (t Token) Validate() error {
 
 // ValidateLockName returns an error that wraps [ErrMalformed] unless name can
 // be a lock's name as far as a gate must know: 1–512 bytes of UTF-8 without
-// control characters. (The service asks for Unicode normal form C as well.)
+// control characters. The service is stricter: it also asks for Unicode normal
+// form C and refuses invisible characters (formats, separators of lines and
+// paragraphs, variation selectors, fillers). A gate must not: what counts as
+// such differs between versions of Unicode, and a token that one service minted
+// must be readable at every gate. It compares names byte by byte, and the text
+// form of a token is printable ASCII whatever the name has.
 func ValidateLockName(name string) error {
 	switch {
 	case name == "":

@@ -7,7 +7,8 @@ import (
 
 // acquire grants, queues or refuses a request.
 func (t *step) acquire(c Acquire) Result {
-	if r, ok := t.admit(c.Session, c.Request); !ok {
+	wanted := askedBy(c)
+	if r, ok := t.admit(c.Session, c.Request, wanted); !ok {
 		return r
 	}
 	if k := checkAcquire(c); k != 0 {
@@ -15,10 +16,10 @@ func (t *step) acquire(c Acquire) Result {
 		if k != ruleName {
 			r.lock = c.Lock
 		}
-		return t.settleRefused(c.Session, c.Request, r)
+		return t.settleRefused(c.Session, c.Request, wanted, r)
 	}
 	a := ask{
-		session: c.Session, request: c.Request, lock: c.Lock, shared: c.Shared, value: bytes.Clone(c.Value),
+		session: c.Session, request: c.Request, asked: wanted, lock: c.Lock, shared: c.Shared, value: bytes.Clone(c.Value),
 		terms: terms{lockDelay: c.LockDelay, oncePer: c.OncePer, maxHold: c.MaxHold, retryFailed: c.RetryFailed},
 	}
 	l, ok := t.locks.Get(&lock{name: c.Lock})
@@ -30,7 +31,7 @@ func (t *step) acquire(c Acquire) Result {
 		next.limit = max(c.Limit, 1)
 	}
 	if k := t.cannotAsk(&next, c); k != 0 {
-		return t.settleRefused(c.Session, c.Request, t.acquireRefusal(k, &next, c))
+		return t.settleRefused(c.Session, c.Request, wanted, t.acquireRefusal(k, &next, c))
 	}
 	if at, ok := t.room(&next, c.Shared); ok && next.waiters == 0 {
 		r := t.grantTo(next, &a, at)
@@ -136,7 +137,7 @@ func (t *step) join(l lock, a ask) Result {
 	x := t.mustSession(a.session)
 	x.waiting++
 	t.sessions.ReplaceOrInsert(x)
-	t.record(a.session, a.request, outcome{status: Waiting})
+	t.record(a.session, a.request, a.asked, outcome{status: Waiting})
 	t.emitOf(a.session, Event{Kind: EventQueued, Lock: a.lock, Shared: a.shared})
 	return Result{Status: Waiting, Place: int(l.waiters)}
 }

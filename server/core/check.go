@@ -1,6 +1,9 @@
 package core
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Check returns an error that wraps [ErrInvariant] and names the number, if
 // the state breaks one of the invariants of DESIGN §3 in a way that a state
@@ -133,7 +136,7 @@ func (s *State) checkLock(l *lock) {
 
 func (s *State) checkHolders(l *lock) {
 	var last *grant
-	n := int32(0)
+	n, highest, burnt := int32(0), uint64(0), uint64(math.MaxUint64)
 	s.eachHolder(l.name, func(g *grant) bool {
 		n++
 		must(g.Slot < l.limit, "invariant 2: lock %q: slot %d at limit %d", l.name, g.Slot, l.limit)
@@ -143,9 +146,15 @@ func (s *State) checkHolders(l *lock) {
 			must(last.Shared && g.Shared && last.Generation == g.Generation,
 				"invariant 2: lock %q: slot %d has the holders %d and %d", l.name, g.Slot, last.Number, g.Number)
 		}
+		if highest = max(highest, g.Number); g.Shared && g.burnt != 0 {
+			burnt = min(burnt, g.burnt)
+			must(l.sealed, "invariant 2: lock %q: the run of the revoked grant %d is not sealed", l.name, g.Number)
+		}
 		last = g
 		return true
 	})
+	must(highest < burnt, "invariant 2: lock %q: grant %d joined a run on which %d was burnt", l.name, highest, burnt)
+	must(!l.sealed || last != nil && last.Shared, "lock %q: sealed, and not held by shared holders", l.name)
 	must(n == l.holders, "lock %q: counts %d holders, has %d", l.name, l.holders, n)
 }
 
@@ -187,6 +196,7 @@ func (s *State) checkLanes() {
 	waiting := 0
 	s.lanes.Ascend(func(n lane) bool {
 		must(n.last > 0, "invariant 7: lane %d of session %d has request 0", n.lane, n.session)
+		n.checkAsked()
 		o := n.outcome
 		must((o.grant != nil) == (o.status == Granted) && (o.refusal != nil) == (o.status == Refused), "lane %d of session %d: half an outcome", n.lane, n.session)
 		must(o.revision <= s.revision, "lane %d of session %d: a revision to come", n.lane, n.session)
@@ -194,6 +204,7 @@ func (s *State) checkLanes() {
 		case Waiting:
 			waiting++
 			w := s.waitOn(n)
+			must(w.asked == n.asked && w.lock == n.asked.lock, "invariant 7: lane %d of session %d waits for another lock than was asked for", n.lane, n.session)
 			must(termsFit(w.terms) && len(w.value) <= MaxValue, "lane %d of session %d: bad terms or value", n.lane, n.session)
 		case Granted:
 			must(o.grant.Number > 0 && o.grant.Number <= s.LastNumber() && o.grant.Session == n.session, "invariant 1: lane %d of session %d: grant %d", n.lane, n.session, o.grant.Number)

@@ -98,6 +98,7 @@ func (x *codec) oneLock(s *State, l lock) string {
 	}
 	x.revision(&l.created, s.revision, "creation")
 	x.u32(&l.limit, "limit")
+	x.flag(&l.sealed, "sealed")
 	some := l.hasValue()
 	x.flag(&some, "has a value")
 	if some {
@@ -207,6 +208,8 @@ func (x *codec) queueOf(s *State, l *lock) {
 			x.corrupt("a queue is not in order, or one lane waits twice")
 			return
 		}
+		n, _ := s.lanes.Get(lane{session: w.session, lane: w.request.Lane})
+		w.asked = n.asked // [State.Check] sees whether it is the lane's last request
 		x.belong(s, w.session, func(v *session) { v.waiting++ })
 		s.waits.ReplaceOrInsert(w)
 		s.waitsBySess.ReplaceOrInsert(w)

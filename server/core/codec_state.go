@@ -221,7 +221,8 @@ func (x *codec) lanesOf(s *State, v *session) {
 			l = all[i]
 		}
 		x.u32(&l.lane, "lane")
-		x.u64(&l.last)
+		x.below(&l.last, MaxRequest, "lane's request")
+		x.asked(&l.asked)
 		x.outcome(&l.outcome)
 		if !x.reading() {
 			continue

@@ -66,11 +66,14 @@ func formatResult(r Result) string {
 	case Waiting:
 		return fmt.Sprintf("waiting place=%d", r.Place)
 	case Granted:
+		if r.Ended {
+			return "granted " + formatGrant(*r.Grant) + " ended"
+		}
 		return "granted " + formatGrant(*r.Grant)
 	case Cancelled:
 		return "cancelled"
 	case Settled:
-		return "settled"
+		return fmt.Sprintf("settled last=%d", r.Last)
 	case Refused:
 		return "refused " + formatRefusal(*r.Refusal)
 	}
@@ -175,6 +178,9 @@ func formatLock(v LockView) string {
 	fmt.Fprintf(&b, "%s created=%d", v.Name, v.Created)
 	if v.Limit > 1 {
 		fmt.Fprintf(&b, " limit=%d", v.Limit)
+	}
+	if v.Sealed {
+		b.WriteString(" sealed")
 	}
 	if v.HasValue {
 		fmt.Fprintf(&b, " value=%q modified=%d", v.Value, v.Modified)

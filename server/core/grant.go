@@ -54,7 +54,7 @@ func (t *step) grantTo(l lock, a *ask, at spot) Result {
 		t.setValue(&l, a.value, number, 0)
 	}
 	t.putLock(&l)
-	t.record(a.session, a.request, outcome{status: Granted, grant: told})
+	t.record(a.session, a.request, a.asked, outcome{status: Granted, grant: told})
 	e := grantEvent(EventGranted, g)
 	e.Value = a.value
 	t.emitOf(a.session, e)
@@ -98,6 +98,7 @@ func (t *step) endGrant(g *grant, e end) {
 	t.touchGrant(g)
 	l := *t.mustLock(g.Lock)
 	l.holders--
+	l.sealed = l.sealed && l.holders != 0
 	if l.valueGrant == g.Number {
 		t.clearValue(&l, g.Session, e.cause)
 	}

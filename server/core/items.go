@@ -45,6 +45,7 @@ type lane struct {
 	session SessionID
 	lane    uint32
 	last    uint64
+	asked   asked // by the last request, in every copy of it
 	outcome outcome
 }
 
@@ -69,6 +70,7 @@ type ask struct {
 	terms
 	session SessionID
 	request Request
+	asked   asked // for the lane
 	lock    string
 	shared  bool
 	value   []byte // nil for none
@@ -109,7 +111,9 @@ type tomb struct {
 // value and no closing is not in the tree.
 //
 // Invariant 2: per slot there is one exclusive holder, or any number of shared
-// holders of one generation. Slots are below limit; shared needs limit 1.
+// holders of one generation. Slots are below limit; shared needs limit 1. Once
+// a number was burnt on a shared generation it is sealed: nobody joins it, so
+// every holder's number is below every number burnt on it.
 //
 // Invariant 4: if the lock is not closed and the head of its queue would find
 // room, the queue is empty: settle ran in the command that made the room.
@@ -117,6 +121,7 @@ type lock struct {
 	name    string
 	created Revision
 	limit   uint32 // permits; 0 while neither held nor queued (A5)
+	sealed  bool   // nobody joins the shared holders; see invariant 2
 	holders int32  // grants of the lock; counted, not encoded
 	waiters int32  // waits of the lock; counted, not encoded
 

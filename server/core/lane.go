@@ -2,14 +2,17 @@ package core
 
 // admit applies rule C1 to a request: ok says that it is to be executed now;
 // otherwise r is its answer. A request that is executed must be recorded in
-// the same command.
-func (t *step) admit(id SessionID, req Request) (r Result, ok bool) {
+// the same command. What it asks for must be the same in every copy; a is zero
+// for a cancel, which may meet any.
+func (t *step) admit(id SessionID, req Request, a asked) (r Result, ok bool) {
 	x, live := t.session(id)
 	switch {
 	case !live:
 		return refuse(ruleSessionLost), false
 	case req.N == 0:
 		return refuse(ruleRequestZero), false
+	case req.N > MaxRequest:
+		return (&refusal{rule: ruleRequestRange}).saying(req.N, req.Lane), false
 	}
 	n, used := t.lanes.Get(lane{session: id, lane: req.Lane})
 	switch {
@@ -22,18 +25,34 @@ func (t *step) admit(id SessionID, req Request) (r Result, ok bool) {
 		// pass would lose the waiting request, which nothing could name.
 		return refuse(ruleLaneBusy), false
 	case req.N < n.last:
-		return Result{Status: Settled}, false
+		return Result{Status: Settled, Last: n.last}, false
+	case n.asked != a && a.kind != 0 && n.outcome.status != Cancelled:
+		return n.falseRetry(a), false
 	}
-	r = n.outcome.result()
-	if r.Status == Waiting {
-		r.Place = t.place(t.waitOn(n), maxPlaceAnswer)
-	}
-	return r, false
+	return t.remembered(n), false
 }
 
-// record notes what came of a request.
-func (t *step) record(id SessionID, req Request, o outcome) {
-	n := lane{session: id, lane: req.Lane, last: req.N, outcome: o}
+// remembered is the answer to one more copy of a lane's last request.
+func (t *step) remembered(n lane) Result {
+	r := n.outcome.result()
+	switch r.Status {
+	case Waiting:
+		r.Place = t.place(t.waitOn(n), maxPlaceAnswer)
+	case Granted:
+		_, held := t.grant(r.Grant.Number)
+		r.Ended = !held
+	}
+	return r
+}
+
+// record notes what a request asked for, and what came of it. A cancelled name
+// stands for nothing any more: any copy that comes under it is answered
+// Cancelled, seen before or not.
+func (t *step) record(id SessionID, req Request, a asked, o outcome) {
+	if o.status == Cancelled {
+		a = asked{}
+	}
+	n := lane{session: id, lane: req.Lane, last: req.N, asked: a, outcome: o}
 	if _, used := t.lanes.ReplaceOrInsert(n); used {
 		return
 	}
@@ -43,8 +62,8 @@ func (t *step) record(id SessionID, req Request, o outcome) {
 }
 
 // settleRefused records a refusal and answers with it.
-func (t *step) settleRefused(id SessionID, req Request, r *refusal) Result {
-	t.record(id, req, outcome{status: Refused, refusal: r})
+func (t *step) settleRefused(id SessionID, req Request, a asked, r *refusal) Result {
+	t.record(id, req, a, outcome{status: Refused, refusal: r})
 	return r.refused()
 }
 
@@ -79,9 +98,9 @@ func (t *step) cancel(c Cancel) Result {
 		return cancelled.result()
 	}
 	if !live || !used || n.last != c.Request.N {
-		r, unseen := t.admit(c.Session, c.Request)
+		r, unseen := t.admit(c.Session, c.Request, asked{})
 		if unseen {
-			t.record(c.Session, c.Request, cancelled)
+			t.record(c.Session, c.Request, asked{}, cancelled)
 			return cancelled.result()
 		}
 		return r
@@ -93,7 +112,7 @@ func (t *step) cancel(c Cancel) Result {
 		t.settle(w.lock)
 	case Granted:
 		number := n.outcome.grant.Number
-		t.record(c.Session, c.Request, cancelled)
+		t.record(c.Session, c.Request, asked{}, cancelled)
 		if g, held := t.grant(number); held {
 			t.endGrant(g, end{cause: CauseCancelled, confirmed: true})
 			t.settle(g.Lock)

@@ -2,7 +2,9 @@ package core
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -28,6 +30,8 @@ const (
 	// bind, taken together, and the most lanes it may use. It bounds the
 	// work of the command that ends the session (D8).
 	MaxPerSession = 10_000
+	// MaxRequest is the highest number of a request on a lane.
+	MaxRequest = 1<<63 - 1
 	// MaxPermits is the highest Limit of an acquire.
 	MaxPermits = 10_000
 	// MaxPeriod is the longest lock-delay, once-per and maximum hold.
@@ -63,10 +67,13 @@ const (
 
 // ValidateLockName returns an error that says what is allowed unless name can
 // be the name of a lock: 1–512 bytes of UTF-8 in Unicode normal form C without
-// control characters. Callers check names with it before they propose a
-// command. [State.Apply] checks all of it but the normal form: that depends on
-// the tables of the Unicode version which a binary was built with, and a
-// replica's state must not (invariant 8).
+// control characters, and without characters that nobody sees (so that no two
+// names look the same, and none rewrites the line that it stands in): formats
+// such as zero-width and bidirectional marks, line and paragraph separators,
+// variation selectors, and fillers. Callers check names with it before they
+// propose a command. [State.Apply] checks length, UTF-8 and control characters
+// only: the rest depends on the tables of the Unicode version which a binary
+// was built with, and a replica's state must not (invariant 8).
 func ValidateLockName(name string) error {
 	switch {
 	case name == "":
@@ -77,13 +84,21 @@ func ValidateLockName(name string) error {
 		return fmt.Errorf("lock name %q is not UTF-8", clip(name))
 	case hasControl(name):
 		return fmt.Errorf("lock name %q has a control character: none is allowed", clip(name))
+	case strings.ContainsFunc(name, isUnseen):
+		r, _ := utf8.DecodeRuneInString(name[strings.IndexFunc(name, isUnseen):])
+		return fmt.Errorf("lock name %q has the invisible character %U: none is allowed (formats, separators of lines and paragraphs, variation selectors, fillers)", clip(name), r)
 	case !norm.NFC.IsNormalString(name):
 		return fmt.Errorf("lock name %q is not in Unicode normal form C: normalise it first", clip(name))
 	}
 	return nil
 }
 
-// nameFits is ValidateLockName without the normal form.
+// isUnseen reports whether a character has no form of its own.
+func isUnseen(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// nameFits is the part of ValidateLockName that no Unicode version changes.
 func nameFits(name string) bool {
 	return name != "" && len(name) <= MaxLockName && utf8.ValidString(name) && !hasControl(name)
 }

@@ -18,6 +18,8 @@ func TestValidateLockName(t *testing.T) {
 	for name, want := range map[string]string{
 		"": "1–512", strings.Repeat("x", 513): "1–512", "\xff": "UTF-8", "a\x00": "control", "a\n": "control",
 		"\u0085": "control", "\u007f": "control", "e\u0301": "normal form C",
+		"a\u200bb": "U+200B", "\u2028": "U+2028", "a\u2029": "U+2029", "safe\u202etxt": "U+202E", "\ufeffa": "U+FEFF", "a\u00adb": "U+00AD",
+		"\u2066a\u2069": "U+2066", "a\u200d": "U+200D", "a\u2060": "U+2060", "\U000e0041": "U+E0041", "a\ufe0f": "U+FE0F", "\u3164": "U+3164", "\u034f": "U+034F",
 	} {
 		if err := ValidateLockName(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v, want an error with %q", name, err, want)

@@ -77,7 +77,7 @@ func (m *model) fits(l *mLock, c Acquire) bool {
 			return false
 		}
 	}
-	return c.Shared
+	return c.Shared && !l.sealed
 }
 
 // give makes c a holder.
@@ -149,6 +149,9 @@ func (m *model) close(l *mLock, name string, cause Cause, until Clock) {
 func (m *model) endGrant(h *mHolder, cause Cause, by string, burnt uint64, confirmed, success bool) {
 	l := m.locks[h.Lock]
 	l.holders = slices.DeleteFunc(l.holders, func(x *mHolder) bool { return x == h })
+	if len(l.holders) == 0 {
+		l.sealed = false
+	}
 	m.emit(h.Session, Event{Kind: EventReleased, Cause: cause, Lock: h.Lock, Grant: h.Number, Token: h.Generation, Slot: h.Slot, Shared: h.Shared, Burnt: burnt, By: by})
 	if l.hasValue && l.valueGrant == h.Number {
 		m.dropValue(h.Session, h.Lock, cause)
@@ -209,6 +212,9 @@ func (m *model) revoke(c Revoke) Result {
 	}
 	burn := func() uint64 {
 		m.counter++
+		if h.Shared {
+			m.locks[c.Lock].sealed = true // its token is below the burnt number
+		}
 		return m.last()
 	}
 	cause := CauseOperator

@@ -2,6 +2,7 @@ package core
 
 import (
 	"bytes"
+	"reflect"
 	"slices"
 	"sort"
 	"time"
@@ -39,12 +40,14 @@ type mTomb struct {
 // mLane is the last request of a lane and its answer.
 type mLane struct {
 	n      uint64
+	asked  Command // without session, request and Try; nil once cancelled
 	answer Result
 }
 
 type mLock struct {
 	created      Revision
 	limit        uint32
+	sealed       bool
 	holders      []*mHolder // in order of their grants
 	queue        []*mWait
 	value        []byte
@@ -136,7 +139,7 @@ func (m *model) run(c Command) Result {
 		}
 		m.endSessions(CauseExpired, "", c.ID)
 	case Acquire:
-		return m.request(c.Session, c.Request, func() Result { return m.acquire(c) })
+		return m.request(c.Session, c.Request, question(c), func() Result { return m.acquire(c) })
 	case Cancel:
 		return m.cancel(c)
 	case Release:
@@ -149,12 +152,12 @@ func (m *model) run(c Command) Result {
 		if c.Session == 0 {
 			return m.put(c)
 		}
-		return m.request(c.Session, c.Request, func() Result { return m.put(c) })
+		return m.request(c.Session, c.Request, question(c), func() Result { return m.put(c) })
 	case Delete:
 		if c.Session == 0 {
 			return m.delete(c)
 		}
-		return m.request(c.Session, c.Request, func() Result { return m.delete(c) })
+		return m.request(c.Session, c.Request, question(c), func() Result { return m.delete(c) })
 	case RaiseEpoch:
 		return m.raiseEpoch(c)
 	}
@@ -211,21 +214,41 @@ func (m *model) open(c Open) Result {
 	return Result{Status: Done, Session: c.ID}
 }
 
+// question is what a command asks for, apart from its name and how long it
+// waits.
+func question(c Command) Command {
+	switch c := c.(type) {
+	case Acquire:
+		c.Session, c.Request, c.Try = 0, Request{}, false
+		return c
+	case Put:
+		c.Session, c.Request = 0, Request{}
+		return c
+	case Delete:
+		c.Session, c.Request = 0, Request{}
+		return c
+	}
+	return nil
+}
+
 // request is rule C1.
-func (m *model) request(id SessionID, r Request, do func() Result) Result {
+func (m *model) request(id SessionID, r Request, ask Command, do func() Result) Result {
 	s := m.sessions[id]
 	if s == nil {
 		return no(SessionLost)
 	}
-	if r.N == 0 {
+	if r.N == 0 || r.N > 1<<63-1 {
 		return no(Malformed)
 	}
 	if last := s.lanes[r.Lane]; last != nil {
 		switch {
 		case r.N < last.n:
-			return Result{Status: Settled}
+			return Result{Status: Settled, Last: last.n}
+		case r.N == last.n && last.answer.Status != Cancelled && !reflect.DeepEqual(last.asked, ask):
+			return no(Malformed)
 		case r.N == last.n:
 			a := last.answer
+			a.Ended = a.Status == Granted && m.held(a.Grant.Number) == nil
 			if a.Status == Waiting {
 				a.Place = m.place(id, r)
 			}
@@ -235,7 +258,7 @@ func (m *model) request(id SessionID, r Request, do func() Result) Result {
 		}
 	}
 	a := do()
-	s.lanes[r.Lane] = &mLane{n: r.N, answer: a}
+	s.lanes[r.Lane] = &mLane{n: r.N, asked: ask, answer: a}
 	return a
 }
 
@@ -339,7 +362,7 @@ func (m *model) cancel(c Cancel) Result {
 			return m.cancelSeen(s, last, c)
 		}
 	}
-	return m.request(c.Session, c.Request, func() Result { return Result{Status: Cancelled} })
+	return m.request(c.Session, c.Request, nil, func() Result { return Result{Status: Cancelled} })
 }
 
 func (m *model) cancelSeen(s *mSession, last *mLane, c Cancel) Result {
@@ -387,7 +410,7 @@ func (m *model) lockView(name string) LockView {
 	l := m.locks[name]
 	v := LockView{
 		Name: name, Created: l.created, Modified: l.modified, HasValue: l.hasValue, Value: bytes.Clone(l.value),
-		ValueGrant: l.valueGrant, ValueSession: l.valueSession, Limit: l.limit, HolderCount: len(l.holders), Waiters: len(l.queue),
+		ValueGrant: l.valueGrant, ValueSession: l.valueSession, Limit: l.limit, Sealed: l.sealed, HolderCount: len(l.holders), Waiters: len(l.queue),
 		Closed: l.closing != 0, ClosedCause: l.closedBy, Closing: l.closing, OpensAt: l.opensAt,
 	}
 	for _, h := range l.holders {

@@ -7,8 +7,8 @@ type spot struct {
 	generation uint64
 }
 
-// room says whether one more holder fits now, by invariant 2 and the closing;
-// it does not look at the queue.
+// room says whether one more holder fits now, by invariant 2, the closing and
+// the seal; it does not look at the queue.
 func (s *State) room(l *lock, shared bool) (at spot, ok bool) {
 	switch {
 	case l.closed():
@@ -20,7 +20,7 @@ func (s *State) room(l *lock, shared bool) (at spot, ok bool) {
 			return spot{}, false
 		}
 		return spot{slot: s.freeSlot(l.name)}, true
-	case !shared:
+	case !shared || l.sealed:
 		return spot{}, false
 	}
 	first, ok := s.firstHolder(l.name)
@@ -111,7 +111,7 @@ func (t *step) unqueue(w *wait) {
 // The caller settles the lock.
 func (t *step) leave(w *wait, cause Cause, o outcome) {
 	t.unqueue(w)
-	t.record(w.session, w.request, o)
+	t.record(w.session, w.request, w.asked, o)
 	t.emitOf(w.session, Event{Kind: EventLeft, Cause: cause, Lock: w.lock, Shared: w.shared})
 	t.notify(w, o.result())
 }

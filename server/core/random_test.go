@@ -19,6 +19,7 @@ type world struct {
 	s     *State
 	m     *model
 	clock Clock
+	sent  []Command // acquires, puts and deletes: copies of them come again
 }
 
 var (
@@ -148,8 +149,21 @@ func (w *world) revoke(t *rapid.T) Command {
 	return c
 }
 
-// command draws one command. Acquires, releases and their kin are likely.
+// command draws one command, or sends an earlier one again.
 func (w *world) command(t *rapid.T) Command {
+	if n := len(w.sent); n > 0 && rapid.IntRange(0, 9).Draw(t, "again") == 0 {
+		return w.sent[n-1-rapid.IntRange(0, min(n-1, 9)).Draw(t, "which")]
+	}
+	c := w.fresh(t)
+	switch c.(type) {
+	case Acquire, Put, Delete:
+		w.sent = append(w.sent, c)
+	}
+	return c
+}
+
+// fresh draws a command. Acquires, releases and their kin are likely.
+func (w *world) fresh(t *rapid.T) Command {
 	switch n := rapid.IntRange(0, 99).Draw(t, "kind"); {
 	case n < 12:
 		id := drawSession.Draw(t, "session")

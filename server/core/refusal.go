@@ -54,6 +54,8 @@ const (
 	ruleStale
 	ruleInUse
 	ruleNotSuspected
+	ruleFalseRetry
+	ruleRequestRange
 	ruleEnd // one above the last
 )
 
@@ -97,7 +99,7 @@ var rules = [ruleEnd]struct {
 	ruleWaiters:      {TooMany, fmt.Sprintf("%d requests wait for the lock, the most allowed: try later", MaxWaiters)},
 	ruleNotHeld:      {NotHeld, "the grant is not held (any more) on this lock"},
 	ruleNotYours:     {NotHeld, "the grant belongs to another session"},
-	ruleNoSuchGrant:  {NoSuchGrant, "no grant ever had this number"},
+	ruleNoSuchGrant:  {NoSuchGrant, "no grant ever had the number %d: the last one given out is %d"},
 	ruleNotMarked:    {Conflict, "the grant is not marked as revoked: nothing to free"},
 	ruleNoLock:       {NotFound, "no such lock"},
 	ruleNoValue:      {NotFound, "the lock has no value"},
@@ -105,6 +107,8 @@ var rules = [ruleEnd]struct {
 	ruleConflict:     {Conflict, "the value's modify revision is another one: read again, then try again"},
 	ruleStale:        {Stale, "the token is not the lock's current one"},
 	ruleInUse:        {InUse, "the lock is held or queued: only a free lock can be deleted"},
+	ruleFalseRetry:   {Malformed, "request %d on lane %d was %s: repeat it unchanged; %s"},
+	ruleRequestRange: {Malformed, fmt.Sprintf("request number %%d on lane %%d is too high: want 1 … %d, one higher for each new request on the lane", uint64(MaxRequest))},
 	ruleNotSuspected: {Conflict, "the session is not suspected since that clock: it was heard, or suspected anew"},
 }
 
@@ -138,6 +142,14 @@ func (r *refusal) public() *Refusal {
 
 // refused is the answer that carries r.
 func (r *refusal) refused() Result { return Result{Status: Refused, Refusal: r.public()} }
+
+// saying is the answer that carries r, whose text has blanks to be filled in.
+// Such a refusal is not remembered by any lane.
+func (r *refusal) saying(args ...any) Result {
+	p := r.public()
+	p.Msg = fmt.Sprintf(p.Msg, args...)
+	return Result{Status: Refused, Refusal: p}
+}
 
 // refuse is the answer to a command that broke a rule, when nothing more is
 // to be said.

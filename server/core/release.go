@@ -5,7 +5,7 @@ package core
 // which is what the caller wants.
 func (t *step) release(c Release) Result {
 	if c.Grant == 0 || c.Grant > t.LastNumber() {
-		return refuse(ruleNoSuchGrant)
+		return (&refusal{rule: ruleNoSuchGrant}).saying(c.Grant, t.LastNumber())
 	}
 	if g, held := t.grant(c.Grant); held {
 		if g.Session != c.Session {

@@ -27,8 +27,11 @@ type Result struct {
 	Status  Status
 	Place   int      // Waiting: 1 is the head, 0 not counted; not remembered
 	Grant   *Grant   // Granted; never changed once made
+	Ended   bool     // Granted, to one more copy of the request: Grant is not held any more
 	Refusal *Refusal // Refused
 
+	// Last is, for Settled, the lane's last number.
+	Last uint64
 	// Session is the answer to Open: the ID that counts, which is another
 	// one than proposed if the same secret had opened it before.
 	Session SessionID
@@ -248,6 +251,7 @@ type LockView struct {
 	ValueGrant   uint64
 	ValueSession SessionID
 	Limit        uint32
+	Sealed       bool // nobody may join the shared holders any more
 	HolderCount  int
 	Holders      []HolderView // the first, at most MaxHoldersShown
 	Waiters      int

@@ -13,6 +13,7 @@ func (t *step) revoke(c Revoke) Result {
 	switch {
 	case c.Now:
 		burnt, _ := t.nextNumber()
+		t.seal(g, burnt)
 		return t.free(g, c.Cause, c.By, burnt)
 	case c.Free && !g.revoked:
 		return t.about(ruleNotMarked, t.mustLock(c.Lock)).refused()
@@ -34,7 +35,7 @@ func (t *step) cannotRevoke(c Revoke) Result {
 		l = &lock{name: c.Lock}
 	}
 	if c.Grant == 0 || c.Grant > t.LastNumber() {
-		return t.about(ruleNoSuchGrant, l).refused()
+		return t.about(ruleNoSuchGrant, l).saying(c.Grant, t.LastNumber())
 	}
 	return t.about(ruleNotHeld, l).refused()
 }
@@ -62,11 +63,25 @@ func (t *step) mark(g *grant, c Revoke) Result {
 	next.cause, next.by = c.Cause, c.By
 	next.burnt, _ = t.nextNumber()
 	t.putGrant(&next)
+	t.seal(g, next.burnt)
 	e := grantEvent(EventRevoked, &next)
 	e.Cause, e.By, e.Burnt = endCause(c.Cause), c.By, next.burnt
 	t.emitOf(g.Session, e)
 	t.touchGrant(&next)
 	return Result{Status: Done, Number: next.burnt, Revision: t.rev()}
+}
+
+// seal closes a shared run to newcomers once a number was burnt on it: the run
+// has one token, its first grant's (A1), so whoever joined would get a token
+// that is dead at every gate where the revocation token was armed. A later
+// acquire waits as behind an exclusive holder, until the generation has ended.
+func (t *step) seal(g *grant, burnt uint64) {
+	if !g.Shared || burnt == 0 {
+		return
+	}
+	l := *t.mustLock(g.Lock)
+	l.sealed = true
+	t.putLock(&l)
 }
 
 // free ends a grant without its holder and leaves a tombstone, told to the

@@ -2,14 +2,16 @@ package core
 
 // put sets a lock's value, whether or not anyone holds the lock.
 func (t *step) put(c Put) Result {
+	var wanted asked
 	if c.Session != 0 {
-		if r, ok := t.admit(c.Session, c.Request); !ok {
+		wanted = askedBy(c)
+		if r, ok := t.admit(c.Session, c.Request, wanted); !ok {
 			return r
 		}
 	}
 	k := checkPut(c)
 	if k != 0 {
-		return t.answerValue(c.Session, c.Request, &refusal{rule: k}, 0)
+		return t.answerValue(c.Session, c.Request, wanted, &refusal{rule: k}, 0)
 	}
 	l, ok := t.locks.Get(&lock{name: c.Lock})
 	if !ok {
@@ -24,7 +26,7 @@ func (t *step) put(c Put) Result {
 		k = rulePerSession
 	}
 	if k != 0 {
-		return t.answerValue(c.Session, c.Request, t.valueRefusal(k, l), 0)
+		return t.answerValue(c.Session, c.Request, wanted, t.valueRefusal(k, l), 0)
 	}
 	next := *l
 	value := append([]byte{}, c.Value...)
@@ -39,7 +41,7 @@ func (t *step) put(c Put) Result {
 	}
 	t.putLock(&next)
 	t.emitOf(c.Session, Event{Kind: EventPut, Lock: c.Lock, Token: c.Token, Value: value})
-	return t.answerValue(c.Session, c.Request, nil, t.rev())
+	return t.answerValue(c.Session, c.Request, wanted, nil, t.rev())
 }
 
 func checkPut(c Put) rule {
@@ -56,13 +58,15 @@ func checkPut(c Put) rule {
 
 // delete removes a lock's value, and with it the lock unless it is closed.
 func (t *step) delete(c Delete) Result {
+	var wanted asked
 	if c.Session != 0 {
-		if r, ok := t.admit(c.Session, c.Request); !ok {
+		wanted = askedBy(c)
+		if r, ok := t.admit(c.Session, c.Request, wanted); !ok {
 			return r
 		}
 	}
 	if !nameFits(c.Lock) {
-		return t.answerValue(c.Session, c.Request, &refusal{rule: ruleName}, 0)
+		return t.answerValue(c.Session, c.Request, wanted, &refusal{rule: ruleName}, 0)
 	}
 	l, ok := t.locks.Get(&lock{name: c.Lock})
 	if !ok {
@@ -82,24 +86,24 @@ func (t *step) delete(c Delete) Result {
 		k = ruleNoValue
 	}
 	if k != 0 {
-		return t.answerValue(c.Session, c.Request, t.valueRefusal(k, l), 0)
+		return t.answerValue(c.Session, c.Request, wanted, t.valueRefusal(k, l), 0)
 	}
 	next := *l
 	t.clearValue(&next, c.Session, CauseDeleted)
 	t.putLock(&next)
 	t.settle(c.Lock)
-	return t.answerValue(c.Session, c.Request, nil, t.rev())
+	return t.answerValue(c.Session, c.Request, wanted, nil, t.rev())
 }
 
 // answerValue records, if the call is a session's, and answers a put or a
 // delete.
-func (t *step) answerValue(id SessionID, req Request, r *refusal, rev Revision) Result {
+func (t *step) answerValue(id SessionID, req Request, a asked, r *refusal, rev Revision) Result {
 	o := outcome{status: Done, revision: rev}
 	if r != nil {
 		o = outcome{status: Refused, refusal: r}
 	}
 	if id != 0 {
-		t.record(id, req, o)
+		t.record(id, req, a, o)
 	}
 	return o.result()
 }

@@ -127,7 +127,7 @@ func (s *State) lockView(l *lock, mostHolders int) LockView {
 		Name: l.name, Created: l.created, Modified: l.modified,
 		HasValue: l.hasValue(), Value: bytes.Clone(l.value),
 		ValueGrant: l.valueGrant, ValueSession: l.valueSession,
-		Limit: l.limit, HolderCount: int(l.holders), Waiters: int(l.waiters),
+		Limit: l.limit, Sealed: l.sealed, HolderCount: int(l.holders), Waiters: int(l.waiters),
 		Closed: l.closed(), ClosedCause: l.cause, Closing: l.closing, OpensAt: l.opensAt,
 	}
 	s.eachHolder(l.name, func(g *grant) bool {
