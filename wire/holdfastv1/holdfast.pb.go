@@ -82,11 +82,14 @@ func (x *SessionRef) GetSecret() string {
 }
 
 // RequestID names one acquire (or put, delete) of a session: lane and a
-// number that rises by one on the lane. The same name is the same request.
+// number that rises by one on the lane. The same name is the same request: a
+// copy is answered as the first one was, however late it comes, and anything
+// else under the name is refused as invalid. (How long an acquire waits may
+// differ from copy to copy.)
 type RequestID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lane          uint32                 `protobuf:"varint,1,opt,name=lane,proto3" json:"lane,omitempty"`
-	N             uint64                 `protobuf:"varint,2,opt,name=n,proto3" json:"n,omitempty"` // 1, 2, …
+	N             uint64                 `protobuf:"varint,2,opt,name=n,proto3" json:"n,omitempty"` // 1, 2, … 2^63 − 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -539,7 +542,7 @@ type AcquireRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Session *SessionRef            `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	Request *RequestID             `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
-	Lock    string                 `protobuf:"bytes,3,opt,name=lock,proto3" json:"lock,omitempty"` // 1–512 bytes of UTF-8, NFC, no control characters
+	Lock    string                 `protobuf:"bytes,3,opt,name=lock,proto3" json:"lock,omitempty"` // 1–512 bytes of UTF-8, NFC, no control or invisible characters
 	// How long the answer may take, at most 86400000; zero asks for an answer
 	// at once: granted or busy. When the time is up the request leaves the queue
 	// and the answer is busy. With wait_forever, and on a stream with any wait,
@@ -674,8 +677,11 @@ func (x *AcquireRequest) GetMaxHoldMs() uint64 {
 }
 
 type AcquireResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Grant         *Grant                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Grant *Grant                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	// The request was granted before, and that grant has ended since: released,
+	// revoked or cancelled. Nothing is held by it; ask under a new name.
+	Ended         bool `protobuf:"varint,2,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -715,6 +721,13 @@ func (x *AcquireResponse) GetGrant() *Grant {
 		return x.Grant
 	}
 	return nil
+}
+
+func (x *AcquireResponse) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
 }
 
 // Grant is what a holder got.
@@ -1448,8 +1461,11 @@ type Lock struct {
 	OpensInMs      uint64                 `protobuf:"varint,12,opt,name=opens_in_ms,json=opensInMs,proto3" json:"opens_in_ms,omitempty"`
 	HolderCount    uint32                 `protobuf:"varint,13,opt,name=holder_count,json=holderCount,proto3" json:"holder_count,omitempty"` // all holders, also those that are not listed
 	ValueGrant     uint64                 `protobuf:"varint,14,opt,name=value_grant,json=valueGrant,proto3" json:"value_grant,omitempty"`    // the grant that the value belongs to
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// A shared holder was revoked: nobody joins the present ones, whose token is
+	// below the revocation token; who comes waits until they have all gone.
+	Sealed        bool `protobuf:"varint,15,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Lock) Reset() {
@@ -1578,6 +1594,13 @@ func (x *Lock) GetValueGrant() uint64 {
 		return x.ValueGrant
 	}
 	return 0
+}
+
+func (x *Lock) GetSealed() bool {
+	if x != nil {
+		return x.Sealed
+	}
+	return false
 }
 
 type Holder struct {
@@ -2692,8 +2715,11 @@ type RevokeGrantResponse struct {
 	// Can arm a gate, never write. Empty if the grant was gone already, or the
 	// counter is full.
 	RevocationToken string `protobuf:"bytes,2,opt,name=revocation_token,json=revocationToken,proto3" json:"revocation_token,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What arming that token does beyond this grant, for people: a shared
+	// holder's token is that of its whole run.
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RevokeGrantResponse) Reset() {
@@ -2736,6 +2762,13 @@ func (x *RevokeGrantResponse) GetRevision() uint64 {
 func (x *RevokeGrantResponse) GetRevocationToken() string {
 	if x != nil {
 		return x.RevocationToken
+	}
+	return ""
+}
+
+func (x *RevokeGrantResponse) GetNote() string {
+	if x != nil {
+		return x.Note
 	}
 	return ""
 }
@@ -4144,9 +4177,10 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	" \x01(\x04R\toncePerMs\x12!\n" +
 	"\fretry_failed\x18\v \x01(\bR\vretryFailed\x12\x1e\n" +
 	"\vmax_hold_ms\x18\f \x01(\x04R\tmaxHoldMsB\b\n" +
-	"\x06_value\";\n" +
+	"\x06_value\"Q\n" +
 	"\x0fAcquireResponse\x12(\n" +
-	"\x05grant\x18\x01 \x01(\v2\x12.holdfast.v1.GrantR\x05grant\"\xc1\x01\n" +
+	"\x05grant\x18\x01 \x01(\v2\x12.holdfast.v1.GrantR\x05grant\x12\x14\n" +
+	"\x05ended\x18\x02 \x01(\bR\x05ended\"\xc1\x01\n" +
 	"\x05Grant\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12!\n" +
@@ -4200,7 +4234,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
 	"\x06age_ms\x18\x03 \x01(\x04R\x05ageMs\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x04R\brevision\"\xdf\x03\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\"\xf7\x03\n" +
 	"\x04Lock\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x0fcreate_revision\x18\x02 \x01(\x04R\x0ecreateRevision\x12'\n" +
@@ -4217,7 +4251,8 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\vopens_in_ms\x18\f \x01(\x04R\topensInMs\x12!\n" +
 	"\fholder_count\x18\r \x01(\rR\vholderCount\x12\x1f\n" +
 	"\vvalue_grant\x18\x0e \x01(\x04R\n" +
-	"valueGrantB\b\n" +
+	"valueGrant\x12\x16\n" +
+	"\x06sealed\x18\x0f \x01(\bR\x06sealedB\b\n" +
 	"\x06_value\"\x9a\x03\n" +
 	"\x06Holder\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\x04R\x05grant\x12\x14\n" +
@@ -4326,10 +4361,11 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\x04R\x05grant\x12\x10\n" +
 	"\x03now\x18\x03 \x01(\bR\x03now\x12\x0e\n" +
-	"\x02by\x18\x04 \x01(\tR\x02by\"\\\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"p\n" +
 	"\x13RevokeGrantResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12)\n" +
-	"\x10revocation_token\x18\x02 \x01(\tR\x0frevocationToken\"D\n" +
+	"\x10revocation_token\x18\x02 \x01(\tR\x0frevocationToken\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"D\n" +
 	"\x13ExpelSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x0e\n" +
