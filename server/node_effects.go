@@ -72,6 +72,11 @@ func (l *loop) answer(p proposal, r core.Result) {
 		return
 	}
 	key := waiterKey{acquire.Session, acquire.Request}
+	if r.Status == core.Refused && r.Refusal.Reason == core.Malformed {
+		// Not a copy of what waits under the name, which was well formed.
+		p.sink(Answer{Result: r, Domain: l.m.State().Domain()})
+		return
+	}
 	if older, waits := l.waiters[key]; waits {
 		delete(l.waiters, key)
 		older(Answer{Err: ErrReplaced})

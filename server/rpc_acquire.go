@@ -37,13 +37,13 @@ func (s *service) Acquire(ctx context.Context, req *connect.Request[holdfastv1.A
 		select {
 		case a := <-answers:
 			if a.Final() {
-				return s.acquired(a)
+				return s.acquired(a, cmd.Request)
 			}
 		case <-over:
 			// What came before the time was up counts.
 			for len(answers) > 0 {
 				if a := <-answers; a.Final() {
-					return s.acquired(a)
+					return s.acquired(a, cmd.Request)
 				}
 			}
 			return nil, s.giveUp(ctx, cmd, wait)
@@ -64,16 +64,17 @@ func stillQueued(cmd core.Acquire, why error) error {
 }
 
 // acquired is the response for a final answer.
-func (s *service) acquired(a Answer) (*connect.Response[holdfastv1.AcquireResponse], error) {
-	g, err := s.granted(a)
+func (s *service) acquired(a Answer, req core.Request) (*connect.Response[holdfastv1.AcquireResponse], error) {
+	out, err := s.granted(a, req)
 	if err != nil {
 		return nil, err
 	}
-	return answer(&holdfastv1.AcquireResponse{Grant: g})
+	return answer(out)
 }
 
-// granted is the grant of a final answer to an acquire, or why there is none.
-func (s *service) granted(a Answer) (*holdfastv1.Grant, error) {
+// granted tells the grant of a final answer to an acquire, or why there is
+// none.
+func (s *service) granted(a Answer, req core.Request) (*holdfastv1.AcquireResponse, error) {
 	if a.Err != nil {
 		return nil, a.Err
 	}
@@ -81,13 +82,13 @@ func (s *service) granted(a Answer) (*holdfastv1.Grant, error) {
 	now.domain = a.Domain
 	switch r := a.Result; r.Status {
 	case core.Granted:
-		return now.grant(r.Grant), nil
+		return &holdfastv1.AcquireResponse{Grant: now.grant(r.Grant), Ended: r.Ended}, nil
 	case core.Refused:
 		return nil, now.refused(r.Refusal)
 	case core.Cancelled:
 		return nil, &driver.Error{Kind: driver.Cancelled, Outcome: driver.No, Msg: "the request was cancelled under this lane and n: it holds and waits for nothing; use n + 1 for a new request"}
 	case core.Settled:
-		return nil, &driver.Error{Kind: driver.Invalid, Outcome: driver.Unknown, Msg: "n is lower than the last on its lane: that request was settled before, and this call did nothing; use the lane's last n + 1 for a new request"}
+		return nil, settledBefore(req, r.Last)
 	case core.Done:
 		return nil, &driver.Error{Kind: driver.Invalid, Outcome: driver.No, Msg: "lane and n name a put or delete: use n + 1 for a new request"}
 	default:

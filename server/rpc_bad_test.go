@@ -63,6 +63,11 @@ type badCall struct{ method, body, says string }
 func badInput(me, lane, secret, token, foreign, burnt, other string) []badCall {
 	return append(badSessionsAndAcquires(me, lane, secret), []badCall{
 		{"Cancel", `{` + me + `}`, "request is missing"},
+		{"Cancel", `{` + me + `,"request":{"lane":5,"n":"9223372036854775808"}}`, "want 1 … 9223372036854775807"},
+		{"Acquire", `{` + me + `,"request":{"lane":5,"n":"18446744073709551615"},"lock":"x"}`, "request.n is 18446744073709551615"},
+		{"Acquire", `{` + me + `,` + lane + `,"lock":"a\u200bb"}`, "U+200B"},
+		{"Put", `{"lock":"a\u2028"}`, "U+2028"},
+		{"Release", `{` + me + `,"grant":"9223372036854775807"}`, "number 9223372036854775807: the last one given out is"},
 		{"Release", `{` + me + `}`, "grant is missing"},
 		{"Release", `{` + me + `,"grant":"9223372036854775808"}`, "at most 9223372036854775807"},
 		{"Put", `{"lock":""}`, "lock name is empty"},

@@ -83,12 +83,14 @@ func (s *service) revoke(ctx context.Context, m *holdfastv1.RevokeGrantRequest, 
 	// mark for each. Of a grant that is gone already the slot is not known any
 	// more, and a token for the wrong one could fence a healthy holder: then
 	// there is none (the first answer, its audit record and its event had it).
-	var slot uint32
+	var h core.HolderView
 	var held bool
+	holders := 0
 	err := s.node.View(ctx, true, func(r Reading) {
-		var h core.HolderView
-		h, held = r.State.GrantByNumber(m.GetGrant())
-		slot = h.Slot
+		if h, held = r.State.GrantByNumber(m.GetGrant()); held && h.Shared {
+			l, _ := r.State.Lock(h.Lock, 0)
+			holders = l.HolderCount
+		}
 	})
 	if err != nil {
 		return nil, nothingDone(err)
@@ -102,10 +104,21 @@ func (s *service) revoke(ctx context.Context, m *holdfastv1.RevokeGrantRequest, 
 		now := s.at()
 		out.RevocationToken = fence.Token{
 			Domain: now.domain, Incarnation: fence.Incarnation(now.incarnation),
-			Lock: m.GetLock(), Slot: slot, Mode: fence.Revocation, Number: res.Number,
+			Lock: m.GetLock(), Slot: h.Slot, Mode: fence.Revocation, Number: res.Number,
 		}.String()
+		out.Note = sharedNote(h, holders)
 	}
 	return out, nil
+}
+
+// sharedNote says what arming the revocation token of a shared grant does; of
+// any other there is nothing to say.
+func sharedNote(h core.HolderView, holders int) string {
+	if !h.Shared {
+		return ""
+	}
+	return fmt.Sprintf("grant %d is shared, and its token %d is that of its whole run: arming the revocation token fences all %d holders of the run, not only this one; nobody joins them any more, and who comes now waits until they have all gone",
+		h.Number, h.Generation, holders)
 }
 
 // ExpelSession implements the service.

@@ -83,7 +83,7 @@ func (s *service) Put(ctx context.Context, req *connect.Request[holdfastv1.PutRe
 	if err != nil {
 		return nil, err
 	}
-	if err := settled(res); err != nil {
+	if err := settled(res, c.request); err != nil {
 		return nil, err
 	}
 	return answer(&holdfastv1.PutResponse{Revision: uint64(res.Revision)})
@@ -103,7 +103,7 @@ func (s *service) Delete(ctx context.Context, req *connect.Request[holdfastv1.De
 	if err != nil {
 		return nil, err
 	}
-	if err := settled(res); err != nil {
+	if err := settled(res, c.request); err != nil {
 		return nil, err
 	}
 	return answer(&holdfastv1.DeleteResponse{Revision: uint64(res.Revision)})
@@ -111,14 +111,23 @@ func (s *service) Delete(ctx context.Context, req *connect.Request[holdfastv1.De
 
 // settled is the error of a named put or delete that did nothing because its
 // name was used up.
-func settled(r core.Result) error {
+func settled(r core.Result, req core.Request) error {
 	switch r.Status {
 	case core.Settled:
-		return &driver.Error{Kind: driver.Invalid, Outcome: driver.Unknown, Msg: "n is lower than the last on its lane: that request was settled before, and this call did nothing; use the lane's last n + 1 for a new request"}
+		return settledBefore(req, r.Last)
 	case core.Cancelled:
 		return &driver.Error{Kind: driver.Cancelled, Outcome: driver.No, Msg: "the request was cancelled under this lane and n; use n + 1 for a new request"}
 	case core.Waiting, core.Granted:
 		return &driver.Error{Kind: driver.Invalid, Outcome: driver.No, Msg: "lane and n name an acquire: use n + 1 for a new request"}
 	}
 	return nil
+}
+
+// settledBefore is the error of a request whose number is lower than the last
+// on its lane. What became of it is not known any more.
+func settledBefore(req core.Request, last uint64) error {
+	return &driver.Error{
+		Kind: driver.Invalid, Outcome: driver.Unknown,
+		Msg: fmt.Sprintf("n %d is lower than %d, the last on lane %d: that request was settled before, and this call did nothing; use n %d for a new request", req.N, last, req.Lane, last+1),
+	}
 }

@@ -76,7 +76,7 @@ func lockMessage(r Reading, l core.LockView, most int) *holdfastv1.Lock {
 	out := &holdfastv1.Lock{
 		Name: l.Name, CreateRevision: uint64(l.Created), ModifyRevision: uint64(l.Modified),
 		ValueSession: uint64(l.ValueSession), ValueGrant: l.ValueGrant, Limit: l.Limit,
-		Waiters: uint32(l.Waiters), HolderCount: uint32(l.HolderCount), Closed: l.Closed,
+		Waiters: uint32(l.Waiters), HolderCount: uint32(l.HolderCount), Closed: l.Closed, Sealed: l.Sealed,
 	}
 	if l.HasValue {
 		out.Value = append([]byte{}, l.Value...)

@@ -239,12 +239,12 @@ func (st *stream) acquire(frame uint64, m *holdfastv1.AcquireRequest) error {
 			st.answer(&holdfastv1.ServerFrame{Id: frame, Body: &holdfastv1.ServerFrame_Queued{Queued: &holdfastv1.QueuedNotice{Place: uint32(a.Result.Place)}}})
 			return
 		}
-		g, err := st.s.granted(a)
+		out, err := st.s.granted(a, cmd.Request)
 		if err != nil {
 			st.fail(frame, err)
 			return
 		}
-		st.answer(&holdfastv1.ServerFrame{Id: frame, Body: &holdfastv1.ServerFrame_Acquire{Acquire: &holdfastv1.AcquireResponse{Grant: g}}})
+		st.answer(&holdfastv1.ServerFrame{Id: frame, Body: &holdfastv1.ServerFrame_Acquire{Acquire: out}})
 	})
 	return nil
 }

@@ -78,6 +78,8 @@ func checkRequest(r *holdfastv1.RequestID) (core.Request, error) {
 		return core.Request{}, invalid(`request is missing: name the request, for example "request":{"lane":0,"n":"1"}, with n one higher for each new request on the lane`)
 	case r.GetN() == 0:
 		return core.Request{}, invalid("request.n is 0: want 1, then one higher for each new request on the lane")
+	case r.GetN() > core.MaxRequest:
+		return core.Request{}, invalid("request.n is %d: want 1 … %d, one higher for each new request on the lane", r.GetN(), uint64(core.MaxRequest))
 	}
 	return core.Request{Lane: r.GetLane(), N: r.GetN()}, nil
 }
