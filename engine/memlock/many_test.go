@@ -11,11 +11,11 @@ import (
 	"holdfast/engine/memlock"
 )
 
-// TestThousandsOfWaitsInOneSession: one locker holds 3,000 locks and waits for
-// them 3,000 times more, for several TTLs, in which every wait is asked again;
+// TestThousandsOfWaitsInOneSession: one locker holds 2,000 locks and waits for
+// them 2,000 times more, for several TTLs, in which every wait is asked again;
 // then every lock is handed over within the session.
 func TestThousandsOfWaitsInOneSession(t *testing.T) {
-	const locks, ttl = 3000, 10 * time.Second
+	const locks, ttl = 2000, 10 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		s := memlock.New(nil)
