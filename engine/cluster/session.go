@@ -116,6 +116,12 @@ func (s *session) Acquire(ctx context.Context, req driver.AcquireRequest) (drive
 	if a.err != nil {
 		return driver.Grant{}, s.named(a.err, req)
 	}
+	if res := a.frame.GetAcquire(); res.GetEnded() {
+		return driver.Grant{}, &driver.Error{
+			Kind: driver.NotHeld, Outcome: driver.No, Lock: req.Lock,
+			Msg: fmt.Sprintf("the lock was granted (grant %d), and the grant had ended before its answer came here: it was revoked or released; ask again", res.GetGrant().GetNumber()),
+		}
+	}
 	g, err := wire.FromGrant(a.frame.GetAcquire().GetGrant())
 	if err == nil && g.Token.Lock != req.Lock {
 		err = fmt.Errorf("asked for lock %q, got token %s", req.Lock, g.Token)

@@ -158,7 +158,7 @@ func (x *session) Acquire(ctx context.Context, req driver.AcquireRequest) (drive
 	case r := <-answer:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if r.Status == core.Granted {
+		if r.Status == core.Granted && !r.Ended {
 			return s.granted(r.Grant), nil
 		}
 		return driver.Grant{}, s.failure(req.Lock, r)
@@ -234,10 +234,12 @@ var kinds = map[core.Reason]driver.Kind{
 // failure words a result that is not what was asked for. s.mu is held.
 func (s *Service) failure(lock string, r core.Result) error {
 	switch {
+	case r.Status == core.Granted:
+		return &driver.Error{Kind: driver.NotHeld, Outcome: driver.No, Lock: lock, Msg: fmt.Sprintf("the request was granted (grant %d), and that grant has ended: ask under a new name", r.Grant.Number)}
 	case r.Status == core.Cancelled:
 		return &driver.Error{Kind: driver.Cancelled, Outcome: driver.No, Lock: lock, Msg: "the request was cancelled"}
 	case r.Status == core.Settled:
-		return &driver.Error{Kind: driver.Invalid, Outcome: driver.No, Lock: lock, Msg: "a later request was made on the same lane"}
+		return &driver.Error{Kind: driver.Invalid, Outcome: driver.No, Lock: lock, Msg: fmt.Sprintf("a later request, %d, was made on the same lane", r.Last)}
 	case r.Refusal == nil:
 		return &driver.Error{Kind: driver.Unavailable, Lock: lock, Msg: "no answer: the call was made again, or the service stopped", Err: s.mu.broken}
 	}
