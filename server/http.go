@@ -17,7 +17,8 @@ import (
 // routes is everything that the port serves, without its guards.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(s.service.handler())
+	prefix, calls := s.service.handler()
+	mux.Handle(prefix, onlyCalls(prefix, calls))
 	mux.HandleFunc("GET /v1/watch", s.service.serveEvents)
 	mux.HandleFunc("GET /healthz", s.serveHealth)
 	mux.HandleFunc("GET /readyz", s.serveReady)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -65,13 +66,20 @@ func withCall(serving, undecoded *atomic.Int64, next http.Handler) http.Handler 
 const envelope = 64
 
 // refuseLength answers a call whose body is too long, once it was sent:
-// whoever is still sending would be reset before it could read the answer.
+// whoever is still sending would be reset before it could read the answer. The
+// code is the one by which the RPC layer refuses a body whose length it learns
+// only while it reads.
 func refuseLength(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.CopyN(io.Discard, r.Body, 4*wire.MaxFrame)
-	_ = connect.NewErrorWriter().Write(w, r, wire.Error(&driver.Error{
+	says := wire.Error(&driver.Error{
 		Kind: driver.Limit, Outcome: driver.No,
 		Msg: fmt.Sprintf("the body has %d bytes: want at most %d", r.ContentLength, wire.MaxFrame),
-	}))
+	})
+	e := connect.NewError(connect.CodeResourceExhausted, errors.New(says.Message()))
+	for _, d := range says.Details() {
+		e.AddDetail(d)
+	}
+	_ = connect.NewErrorWriter().Write(w, r, e)
 }
 
 // received says that the body was read: the handler may now take its time.

@@ -74,30 +74,35 @@ func TestWhatThePortRefuses(t *testing.T) {
 		status                   int
 		says                     string
 	}{
-		{"form", "POST", acquirePath, `{}`, set("Content-Type", "text/plain"), 415, ""},
-		{"urlencoded", "POST", acquirePath, `{}`, set("Content-Type", "application/x-www-form-urlencoded"), 415, ""},
-		{"multipart", "POST", acquirePath, `{}`, set("Content-Type", "multipart/form-data"), 415, ""},
-		{"no content type", "POST", acquirePath, `{}`, func(r *http.Request) { r.Header.Del("Content-Type") }, 415, ""},
-		{"GET of a call", "GET", acquirePath, ``, nil, 405, ""},
+		{"form", "POST", acquirePath, `{}`, set("Content-Type", "text/plain"), 415, "application/json"},
+		{"urlencoded", "POST", acquirePath, `{}`, set("Content-Type", "application/x-www-form-urlencoded"), 415, "application/x-www-form-urlencoded"},
+		{"multipart", "POST", acquirePath, `{}`, set("Content-Type", "multipart/form-data"), 415, "want application/json"},
+		{"no content type", "POST", acquirePath, `{}`, func(r *http.Request) { r.Header.Del("Content-Type") }, 415, "Content-Type: application/json"},
+		{"GET of a call", "GET", acquirePath, ``, nil, 405, "want POST"},
 		{"other origin", "POST", acquirePath, `{}`, set("Origin", "https://evil.example"), 403, "evil.example"},
 		{"cross-site", "POST", acquirePath, `{}`, set("Sec-Fetch-Site", "cross-site"), 403, ""},
 		{"rebound name", "POST", acquirePath, `{}`, func(r *http.Request) { r.Host = "evil.example:7433" }, 403, "evil.example"},
 		{"rebound name on a page", "GET", "/metrics", ``, func(r *http.Request) { r.Host = "evil.example" }, 403, "evil.example"},
-		{"unknown method", "POST", "/holdfast.v1.LockService/Steal", `{}`, nil, 404, ""},
+		{"unknown method", "POST", "/holdfast.v1.LockService/Steal", `{}`, nil, 501, "want POST /holdfast.v1.LockService/ and one of OpenSession"},
+		{"unknown method, no content type", "POST", "/holdfast.v1.LockService/Steal", `{}`, func(r *http.Request) { r.Header.Del("Content-Type") }, 501, "unimplemented"},
+		{"GET of an unknown method", "GET", "/holdfast.v1.LockService/", ``, nil, 501, "unimplemented"},
+		{"JSON for a stream", "POST", "/holdfast.v1.LockService/Watch", `{}`, nil, 415, "Poll"},
+		{"too long, chunked", "POST", acquirePath, `{"lock":"` + strings.Repeat("a", 5<<20) + `"}`, func(r *http.Request) { r.ContentLength = -1 }, 429, "resource_exhausted"},
+		{"charset in capitals", "POST", acquirePath, `{"nme":"x"}`, set("Content-Type", "Application/JSON; charset=UTF-8"), 400, "nme"},
 		{"unknown page", "GET", "/nothing", ``, nil, 404, ""},
 		{"empty body", "POST", acquirePath, ``, nil, 400, "empty body"},
 		{"broken JSON", "POST", acquirePath, `{"lock":`, nil, 400, "invalid_argument"},
 		{"unknown field", "POST", acquirePath, `{"nme":"x"}`, nil, 400, "nme"},
 		{"unknown field, named charset", "POST", acquirePath, `{"nme":"x"}`, set("Content-Type", "application/json; charset=utf-8"), 400, "nme"},
 		{"broken protobuf", "POST", acquirePath, "\xff\xff\xff", set("Content-Type", "application/proto"), 400, "invalid_argument"},
-		{"too long", "POST", acquirePath, `{"lock":"` + strings.Repeat("a", 5<<20) + `"}`, nil, 400, "want at most 4194304"},
+		{"too long", "POST", acquirePath, `{"lock":"` + strings.Repeat("a", 5<<20) + `"}`, nil, 429, "want at most 4194304"},
 		{"gzip bomb", "POST", acquirePath, bomb.String(), set("Content-Encoding", "gzip"), 429, "resource_exhausted"},
 		{"watch by POST", "POST", "/v1/watch", `{}`, nil, 405, ""},
 		{"pprof without the flag", "GET", "/debug/pprof/", ``, nil, 404, ""},
 	} {
 		status, body := w.ask(c.method, c.path, c.body, c.change)
 		if status != c.status || !strings.Contains(body, c.says) {
-			t.Errorf("%s: %d %.200s, want %d and %q", c.name, status, body, c.status, c.says)
+			t.Errorf("%s: %d %.300s, want %d and %q", c.name, status, body, c.status, c.says)
 		}
 	}
 	if line := w.firstLine("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: " + strings.Repeat("a", 64<<10) + "\r\n\r\n"); !strings.Contains(line, " 431 ") {
