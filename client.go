@@ -104,11 +104,11 @@ func (c *client) hold(ctx context.Context, op, name string, try bool, opts []Hol
 
 // acquire returns a handle, or an error with nothing held.
 func (c *client) acquire(ctx context.Context, op, name string, try bool, o acquireOptions) (*handle, error) {
-	for {
+	for anew := 0; ; {
 		if ctx.Err() != nil {
 			return nil, wrap(op, name, nil, endOf(ctx))
 		}
-		s, fresh, err := c.session(ctx)
+		s, err := c.session(ctx)
 		switch {
 		case errors.Is(err, ErrLockerClosed):
 			return nil, wrap(op, name, ErrLockerClosed, nil)
@@ -117,7 +117,7 @@ func (c *client) acquire(ctx context.Context, op, name string, try bool, o acqui
 		case err != nil:
 			return nil, wrap(op, name, cmp.Or(kindOf(err), ErrUnavailable), err)
 		}
-		w, err := s.begin(ctx, name, try, fresh, o.extension)
+		w, err := s.begin(ctx, name, try, o.extension)
 		switch {
 		case errors.Is(err, errSessionOver):
 			continue // it has left c.mu.current
@@ -128,8 +128,10 @@ func (c *client) acquire(ctx context.Context, op, name string, try bool, o acqui
 		if err == nil {
 			return h, nil
 		}
-		if w.stale {
-			continue // the service had ended the idle session; nothing was asked of it yet
+		if w.anew && anew < mostAnew {
+			c.beforeAnew(ctx, anew)
+			anew++
+			continue
 		}
 		return nil, wrap(op, name, w.kind, err)
 	}
@@ -153,16 +155,16 @@ type opening struct {
 	cancel  context.CancelFunc
 }
 
-// session returns the current session, or opens one; fresh tells which.
-func (c *client) session(ctx context.Context) (s *session, fresh bool, err error) {
+// session returns the current session, or opens one.
+func (c *client) session(ctx context.Context) (*session, error) {
 	c.mu.Lock()
 	if c.mu.closed {
 		c.mu.Unlock()
-		return nil, false, ErrLockerClosed
+		return nil, ErrLockerClosed
 	}
 	if s := c.mu.current; s != nil {
 		c.mu.Unlock()
-		return s, false, nil
+		return s, nil
 	}
 	if c.mu.opening == nil {
 		c.mu.opening = c.startOpening()
@@ -173,7 +175,7 @@ func (c *client) session(ctx context.Context) (s *session, fresh bool, err error
 
 	select {
 	case <-op.done:
-		return op.s, true, op.err
+		return op.s, op.err
 	case <-ctx.Done():
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -183,7 +185,7 @@ func (c *client) session(ctx context.Context) (s *session, fresh bool, err error
 				c.mu.opening = nil
 			}
 		}
-		return nil, false, endOf(ctx)
+		return nil, endOf(ctx)
 	}
 }
 

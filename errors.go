@@ -215,6 +215,27 @@ const (
 // String returns the cause as a word.
 func (c Cause) String() string { return watchdog.Cause(c).String() }
 
+// words says for a person what happened.
+func (c Cause) words() string {
+	switch c {
+	case CauseExpired:
+		return "the lease ran out while this process did not run"
+	case CauseUnreachable:
+		return "the lease ran out while the service did not answer"
+	case CauseSessionEnded:
+		return "the service says that the session has ended"
+	case CauseMaxHold:
+		return "the maximum hold is over"
+	case CauseLiveness:
+		return "the liveness callback failed"
+	case CauseDropped:
+		return "the grant was dropped without a release"
+	case CauseClosed:
+		return "the locker was closed"
+	}
+	return c.String()
+}
+
 // A Lost says why a grant was lost. It is final: no late answer revives a
 // grant. It is the cause of the grant's context, and wraps [ErrLost] (and
 // [ErrSessionLost], if the whole session is gone).
@@ -229,28 +250,9 @@ type Lost struct {
 func (l *Lost) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lock lost: %q: ", l.Lock)
-	switch l.Cause {
-	case CauseExpired:
-		b.WriteString("the lease ran out while this process did not run")
-	case CauseUnreachable:
-		b.WriteString("the lease ran out while the service did not answer")
-	case CauseSessionEnded:
-		b.WriteString("the service says that the session has ended")
-	case CauseRevoked:
-		b.WriteString("revoked")
-		if l.By != "" {
-			fmt.Fprintf(&b, " by %q", l.By)
-		}
-	case CauseMaxHold:
-		b.WriteString("the maximum hold is over")
-	case CauseLiveness:
-		b.WriteString("the liveness callback failed")
-	case CauseDropped:
-		b.WriteString("the grant was dropped without a release")
-	case CauseClosed:
-		b.WriteString("the locker was closed")
-	default:
-		b.WriteString(l.Cause.String())
+	b.WriteString(l.Cause.words())
+	if l.Cause == CauseRevoked && l.By != "" {
+		fmt.Fprintf(&b, " by %q", l.By)
 	}
 	if l.Err != nil {
 		fmt.Fprintf(&b, " (%v)", l.Err)

@@ -59,8 +59,9 @@ func (l *FencedLocker) Efficiency() *EfficiencyLocker {
 // [Grant.Release].
 //
 // Errors: [ErrUnavailable], [ErrOverloaded], [ErrClosed], [ErrLimit],
-// [ErrSessionLost] (the session ended while waiting), [ErrSuperseded] and
-// [*ArmError], [ErrLockerClosed], [ErrInvalid], or the cause of ctx.
+// [ErrSessionLost] (the session ended while the request stood in the queue),
+// [ErrSuperseded] and [*ArmError], [ErrLockerClosed], [ErrInvalid], or the
+// cause of ctx.
 func (l *FencedLocker) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Grant, error) {
 	return l.c.grant(ctx, "acquire", name, false, opts)
 }

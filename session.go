@@ -52,7 +52,8 @@ type waiter struct {
 	extension driver.Extension
 	values    context.Context // carries the values of the caller's context only
 	begun     watchdog.Instant
-	reused    bool // the session was idle before
+	try       bool
+	queued    atomic.Bool // the service said that it waits
 
 	done    chan struct{} // closed with the answer: one of h and err is set
 	settled chan struct{} // closed when nothing is held or queued by it
@@ -60,7 +61,7 @@ type waiter struct {
 	kind    error
 	err     error
 	last    error // why the last attempt failed
-	stale   bool  // the idle session had ended before: ask again in a new one
+	anew    bool  // the session was lost before the request was confirmed in it
 }
 
 func newSession(c *client, ds driver.Session, sent watchdog.Instant) *session {
@@ -228,40 +229,27 @@ func (s *session) overNow(cause watchdog.Cause) {
 			s.settled(id)
 			continue
 		}
-		w.stale = cause == watchdog.SessionEnded && w.reused && s.mu.m.Good() < w.begun
-		kind := ErrSessionLost
 		if cause == watchdog.Closed {
-			kind = ErrLockerClosed
+			s.answer(id, ErrLockerClosed, ErrLockerClosed)
+			continue
 		}
-		s.answer(id, kind, &overError{cause: cause, err: s.lossError(cause)})
+		w.anew = !s.confirmed(w)
+		err := s.lossError(cause)
+		if driver.KindOf(w.last) == driver.SessionLost {
+			err = w.last
+		}
+		s.answer(id, ErrSessionLost, &waitLost{cause: Cause(cause), err: err})
 	}
 }
 
-// overError words why a session was lost while somebody waited.
-type overError struct {
-	cause watchdog.Cause
-	err   error
-}
-
-func (e *overError) Error() string {
-	text := "while waiting for the lock: " + e.cause.String()
-	if e.err != nil {
-		text += " (" + e.err.Error() + ")"
-	}
-	return text
-}
-
-func (e *overError) Unwrap() error { return e.err }
-
-// begin starts an acquire. fresh says that the session was opened for it.
-func (s *session) begin(ctx context.Context, lock string, try, fresh bool, x driver.Extension) (*waiter, error) {
+// begin starts an acquire.
+func (s *session) begin(ctx context.Context, lock string, try bool, x driver.Extension) (*waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	w := &waiter{
 		lock: lock, extension: x, values: context.WithoutCancel(ctx), begun: now.At,
-		reused: !fresh && len(s.mu.waiters) == 0 && len(s.mu.handles) == 0,
-		done:   make(chan struct{}), settled: make(chan struct{}),
+		try: try, done: make(chan struct{}), settled: make(chan struct{}),
 	}
 	id, acts, err := s.mu.m.Begin(now, try)
 	if err == nil {
