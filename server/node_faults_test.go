@@ -250,6 +250,27 @@ func TestLowDisk(t *testing.T) {
 	n.open("b", time.Second)
 }
 
+// TestSpaceReturns: when there is room again the service is back within about a
+// second, though free space is normally looked at more rarely.
+func TestSpaceReturns(t *testing.T) {
+	s := &faultyStorage{}
+	s.low.Store(true)
+	n := startTestNode(t, func(c *NodeConfig) {
+		faulty(s)(c)
+		c.hooks.spaceEvery = 0 // as in production
+	})
+	eventually(t, "low space is noticed", func() bool {
+		_, why := n.Ready()
+		return strings.Contains(why, "MiB are free")
+	})
+	begun := time.Now()
+	s.low.Store(false)
+	eventually(t, "the node returns by itself", func() bool { ok, _ := n.Ready(); return ok })
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("the node was back %v after space was", took)
+	}
+}
+
 func TestOverload(t *testing.T) {
 	s := &faultyStorage{}
 	n := startTestNode(t, func(c *NodeConfig) {

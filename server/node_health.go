@@ -176,6 +176,12 @@ type encodedSnapshot struct {
 	err  error
 }
 
+// snapshotDue says whether what was applied and logged since the newest snapshot
+// is enough for the next one. (What was logged need not be applied yet.)
+func (c *NodeConfig) snapshotDue(entries, bytes uint64) bool {
+	return entries > 0 && (bytes >= c.SnapshotBytes || entries >= c.SnapshotEntries)
+}
+
 // takeSnapshot starts one when enough was logged, and hands an encoded one to
 // the disk.
 func (l *loop) takeSnapshot() {
@@ -190,7 +196,7 @@ func (l *loop) takeSnapshot() {
 	default:
 	}
 	entries, bytes := l.m.Logged()
-	if s.busy || l.failed != nil || l.health.stopping || (entries < l.n.cfg.SnapshotEntries && bytes < l.n.cfg.SnapshotBytes) {
+	if s.busy || l.failed != nil || l.health.stopping || !l.n.cfg.snapshotDue(entries, bytes) {
 		return
 	}
 	s.busy, s.encoded = true, make(chan encodedSnapshot, 1)

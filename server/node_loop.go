@@ -28,8 +28,10 @@ const (
 	batchYields = 3
 	// electionTicks is raft's election timeout, and that of a read index (C4).
 	electionTicks = 10
-	// spaceEvery is how often the free space is looked at.
-	spaceEvery = 5 * time.Second
+	// spaceEvery is how often the free space is looked at, and spaceEveryLow
+	// while there is too little: who made room waits for the service.
+	spaceEvery    = 5 * time.Second
+	spaceEveryLow = 500 * time.Millisecond
 	// maxPasses bounds a turn.
 	maxPasses = 4
 )
@@ -165,6 +167,9 @@ func (l *loop) tick() {
 		l.m.Tick()
 	}
 	every := spaceEvery
+	if l.health.low {
+		every = spaceEveryLow
+	}
 	if l.n.cfg.hooks.spaceEvery > 0 {
 		every = l.n.cfg.hooks.spaceEvery
 	}
