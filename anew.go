@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -52,4 +53,11 @@ func (e *waitLost) Error() string {
 	return text
 }
 
-func (e *waitLost) Unwrap() error { return e.err }
+// Unwrap hides what looks like the end of the caller's context: it was that of
+// some call of ours.
+func (e *waitLost) Unwrap() error {
+	if errors.Is(e.err, context.Canceled) || errors.Is(e.err, context.DeadlineExceeded) {
+		return nil
+	}
+	return e.err
+}

@@ -156,6 +156,8 @@ func (b *bench) freezeRound(rng *rand.Rand, round string, try bool, acquire func
 		// the service still believed in the old grant
 	case lock == "x" && !try && !expelled && g.State() == holdfast.StateHeld && errors.Is(err, context.DeadlineExceeded):
 		// the client slept too little: it still holds the lock
+	case lock == "x" && !try && !expelled && errors.Is(err, holdfast.ErrSessionLost):
+		// it stood in the queue behind its own old grant, with which it ended
 	default:
 		b.Errorf("%s: expelled %v, old grant %v: %v", round, expelled, g.Err(), err)
 	}
@@ -225,4 +227,23 @@ func TestSessionsThatEndAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTextOfALostWait: it says in words what happened, says nothing twice, and
+// is not taken for the end of the caller's own context.
+func TestTextOfALostWait(t *testing.T) {
+	bubble(t, func(b *bench) {
+		holder, _ := b.locker(b.options())
+		b.acquire(holder, "x")
+		l, link := b.locker(b.options())
+		got := make(chan error, 1)
+		go func() { _, err := l.Acquire(b.ctx, "x"); got <- err }()
+		pass(ttl / 2)
+		link.Cut()
+		err := <-got
+		const want = `holdfast: acquire "x": session lost while waiting for the lock: the lease ran out while the service did not answer (`
+		if !errors.Is(err, holdfast.ErrSessionLost) || !strings.HasPrefix(err.Error(), want) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			b.Errorf("%v", err)
+		}
+	})
 }
