@@ -130,12 +130,13 @@ func (m *Machine) Lead(now Instant, term uint64, st *core.State) {
 	kept := m.sessions
 	m.StepDown()
 	m.leading, m.term = true, term
+	base := m.weak.startClock(now, st)
 	m.time = timeline{
 		threshold: max(2*m.tick, 100*time.Millisecond),
-		start:     now, base: st.Clock(),
-		turned: now, clock: st.Clock(),
+		start:     now, base: base,
+		turned: now, clock: base,
 	}
-	m.logged = st.Clock()
+	m.logged = base
 	m.load(st)
 	if m.weak.KeepMemory {
 		m.recall(kept)

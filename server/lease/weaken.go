@@ -13,6 +13,9 @@ import (
 // good and is not. It exists for the explorer and the simulator (room sim),
 // which must find what goes wrong; no other package may use it.
 type Weakening struct {
+	// OwnClock, if not 0, starts the clock of an office at the machine's own
+	// instant, this much off, instead of at the state's clock (against B2).
+	OwnClock time.Duration
 	// KeepMemory keeps who was heard over a step-down (against B3).
 	KeepMemory bool
 	// AnswerWithoutClear answers a suspected session's keepalive like any
@@ -55,6 +58,14 @@ func NewWeakened(cfg Config, w Weakening) *Machine {
 		cfg.Tick = 100 * time.Millisecond
 	}
 	return &Machine{tick: cfg.Tick, weak: w}
+}
+
+// startClock is the clock at the start of an office.
+func (w Weakening) startClock(now Instant, st *core.State) core.Clock {
+	if w.OwnClock != 0 {
+		return max(0, core.Clock(now+w.OwnClock))
+	}
+	return st.Clock()
 }
 
 // recall restores what an earlier office remembered, for KeepMemory.

@@ -49,6 +49,9 @@ func (w *world) actions() []action {
 	if w.revokes < w.cfg.Revokes {
 		w.revokeActions(chance)
 	}
+	if n := w.nodes[w.leader]; w.opens < w.cfg.SecondOpens && n.leads && !n.stalled {
+		chance((*world).openAgain, "A's open arrives once more at node %d", w.leader+1)
+	}
 	if w.suspends < w.cfg.Client.Suspends {
 		chance(func(w *world) {
 			w.suspends++
@@ -178,7 +181,10 @@ func (w *world) clientActions(i int, c *client, chance adder) {
 		}
 		name := w.cfg.locks()[h.lock]
 		if w.cfg.Writes && !h.armed && !h.wrote && w.believes(c, h) {
-			chance(func(w *world) { w.armAndRead(&w.client(i).held[k]) }, "%s arms the gate with %d and reads %s", clientName(i), h.token, name)
+			chance(func(w *world) {
+				c := w.client(i)
+				w.armAndRead(c, &c.held[k])
+			}, "%s arms the gate with %d and reads %s", clientName(i), h.token, name)
 		}
 		if h.armed && !h.wrote {
 			chance(func(w *world) {
@@ -187,14 +193,26 @@ func (w *world) clientActions(i int, c *client, chance adder) {
 			}, "%s's write of %s with token %d arrives", clientName(i), name, h.token)
 		}
 		if w.releases < w.cfg.Releases && (h.wrote || !w.cfg.Writes) {
-			chance(func(w *world) {
-				c := w.client(i)
-				w.releases++
-				c.held[k].gaveUp = true
-				w.told(c, c.m.Release(w.moment(c), h.id, false), 0)
-			}, "%s releases %s", clientName(i), name)
+			chance(func(w *world) { w.release(i, k, false) }, "%s releases %s", clientName(i), name)
+			if w.cfg.Terms.OncePer > 0 {
+				chance(func(w *world) { w.release(i, k, true) }, "%s releases %s, having failed", clientName(i), name)
+			}
 		}
 	}
+}
+
+func (w *world) release(i, k int, failed bool) {
+	c := w.client(i)
+	w.releases++
+	c.held[k].gaveUp = true
+	w.told(c, c.m.Release(w.moment(c), c.held[k].id, failed), 0)
+}
+
+// openAgain lets a copy of the first client's open arrive.
+func (w *world) openAgain() {
+	n := w.node(w.leader)
+	w.opens++
+	w.appendEntry(n, -1, 0, openOf(0, w.cfg.TTL[0], core.SessionID(100+w.opens)))
 }
 
 // nextRequest is the name that the machine's next Begin will give.

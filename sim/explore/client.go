@@ -25,6 +25,7 @@ type message struct {
 	request watchdog.Request // acquire, cancel
 	lock    int              // acquire
 	grant   uint64           // release
+	failed  bool             // release
 	answer  watchdog.Reply   // a reply
 	token   uint64           // the token number of a grant in a reply
 }
@@ -36,6 +37,9 @@ func (m message) encode(b []byte) []byte {
 	}
 	if m.twice {
 		flags |= 2
+	}
+	if m.failed {
+		flags |= 4
 	}
 	b = append(b, flags, byte(m.client), byte(m.kind), byte(m.lock), byte(m.request.Lane), byte(m.request.N), byte(m.answer.Verdict))
 	b = binary.AppendUvarint(b, uint64(m.call))
@@ -165,6 +169,7 @@ func (w *world) told(c *client, acts []watchdog.Action, token uint64) {
 				}
 			case watchdog.CallRelease:
 				fmt.Sscan(a.Grant, &m.grant)
+				m.failed = a.Failed
 			}
 			w.send(m)
 		case watchdog.Granted:
@@ -204,24 +209,44 @@ func (w *world) judge(lock int, t fence.Token, use fence.Use) bool {
 		return true
 	}
 	r := &w.resources[lock]
-	v, err := fence.Judge(fence.Guard{Gate: "g", Lock: t.Lock}, domain, r.mark, t, use)
+	v, err := fence.Judge(fence.Guard{Gate: "g", Lock: t.Lock, Shared: w.cfg.Shared != nil}, domain, r.mark, t, use)
 	if v == fence.Raise {
 		r.mark = t
 	}
 	return err == nil
 }
 
+// mode is how a client holds.
+func (w *world) mode(c *client) fence.Mode {
+	if w.shares(c.id) {
+		return fence.Shared
+	}
+	return fence.Exclusive
+}
+
+func (w *world) shares(client int) bool { return w.cfg.Shared != nil && w.cfg.Shared[client] }
+
+// offer shows a holder's token to the gate (property 12).
+func (w *world) offer(c *client, h *held, use fence.Use) bool {
+	ok := w.judge(h.lock, w.tokenOf(h.lock, h.token, w.mode(c)), use)
+	if !ok && !h.gaveUp && !w.cfg.RevokeNow && w.believes(c, *h) {
+		w.fail(Fenced, "the gate refuses %s's token %d of %s, which it holds", clientName(c.id), h.token, w.cfg.locks()[h.lock])
+	}
+	return ok
+}
+
 // armAndRead arms the gate and reads, both at the resource.
-func (w *world) armAndRead(h *held) {
-	h.armed = w.judge(h.lock, w.tokenOf(h.lock, h.token, fence.Exclusive), fence.ToArm)
+func (w *world) armAndRead(c *client, h *held) {
+	h.armed = w.offer(c, h, fence.ToArm)
 	h.read = w.resources[h.lock].version
 	h.wrote = !h.armed // refused: superseded, nothing will be written
 }
 
-// write lands a write that was decided on when the lock was held.
+// write lands a write that was decided on when the lock was held; a shared
+// holder reads once more.
 func (w *world) write(c *client, h *held) {
 	h.wrote = true
-	if !w.judge(h.lock, w.tokenOf(h.lock, h.token, fence.Exclusive), fence.ToWrite) {
+	if !w.offer(c, h, fence.ToWrite) {
 		return
 	}
 	r := &w.resources[h.lock]
@@ -232,7 +257,9 @@ func (w *world) write(c *client, h *held) {
 	if h.token <= r.revoked {
 		w.fail(ZombieWrite, "%s writes %s with token %d, which was revoked at once", clientName(c.id), w.cfg.locks()[h.lock], h.token)
 	}
-	r.version++
+	if !w.shares(c.id) {
+		r.version++
+	}
 }
 
 // armRevoked spends the token that a revoke at once returned.

@@ -33,8 +33,17 @@ type Config struct {
 	// RevokeNow revokes at once instead of politely, and arms the gate with
 	// the revocation token.
 	RevokeNow bool
-	// Writes lets holders arm, read and write.
+	// Writes lets holders arm, read and write; a shared holder reads twice
+	// instead.
 	Writes bool
+	// Shared makes the acquires of a client shared; nil: none.
+	Shared []bool
+	// Terms is what every acquire asks for: LockDelay, OncePer, RetryFailed,
+	// MaxHold.
+	Terms core.Acquire
+	// SecondOpens is how often the first client's open may arrive again, at a
+	// leader that has drawn another session ID for it.
+	SecondOpens int
 
 	// Only, if set, is the one property that counts.
 	Only string
@@ -51,10 +60,26 @@ type Config struct {
 	// EarlyLead starts a leader at its election, before it has applied what
 	// it inherited (against B3).
 	EarlyLead bool
+	// OwnTermOnly lets a new leader pass over what its predecessor proposed
+	// (against B1).
+	OwnTermOnly bool
+	// Uptimes starts each node's clock at its own uptime instead of the
+	// state's clock: what this says, more than the time since the world's
+	// start (against B2).
+	Uptimes []time.Duration
+	// ZeroHeaders leaves the clock out of the headers of what clients ask
+	// for. It does no harm: apply takes the maximum (B2).
+	ZeroHeaders bool
+	// OwnTokens gives each shared holder its own number as its token (against
+	// A1).
+	OwnTokens bool
 	Lease     lease.Weakening
 	Client    ClientWeakening
 	Rewrite   Rewrite
 }
+
+// revokes reports whether grants may be taken back.
+func (c *Config) revokes() bool { return c.Revokes > 0 || c.Terms.MaxHold > 0 }
 
 // A ClientWeakening takes rules out of the clients.
 type ClientWeakening struct {
@@ -71,19 +96,6 @@ type ClientWeakening struct {
 	Suspends int
 }
 
-// A Rewrite changes a command just before it is applied to a state: core with
-// a rule taken out.
-type Rewrite func(*core.State, core.Command) core.Command
-
-// ExpireAny lets an expiry end its session whatever the log says of it
-// (against B4).
-func ExpireAny(_ *core.State, c core.Command) core.Command {
-	if e, ok := c.(core.Expire); ok {
-		return core.End{ID: e.ID, Operator: true, By: "no rule B4"}
-	}
-	return c
-}
-
 // The properties, as package explore explains them.
 const (
 	TwoHolders  = "two holders"
@@ -91,6 +103,12 @@ const (
 	LostWrite   = "lost write"
 	ZombieWrite = "write under a revoked token"
 	Unread      = "expired with a keepalive unread"
+	Diverged    = "replicas differ"
+	OpenedEarly = "granted while closed"
+	Orphan      = "a session of nobody"
+	ShutTooLong = "closed too long"
+	Unordered   = "out of order"
+	Fenced      = "a holder is fenced"
 	Broken      = "broken state"
 )
 

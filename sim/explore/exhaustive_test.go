@@ -32,6 +32,45 @@ var worlds = []struct {
 	{"a polite revoke", 10, func(c *Config) { c.Revokes = 1 }},
 	{"a revoke at once", 8, func(c *Config) { c.Revokes, c.RevokeNow, c.Writes = 1, true, true }},
 	{"both impatient", 10, func(c *Config) { c.TTL[1] = c.TTL[0] }},
+	{"headers without a clock", 9, func(c *Config) { c.ZeroHeaders, c.Releases = true, 1 }},
+	{"a second open", 8, func(c *Config) { c.SecondOpens = 2 }},
+	{"lock-delay", 8, func(c *Config) { lockDelay(c); c.Revokes, c.RevokeNow = 1, true }},
+	{"once-per and lock-delay", 8, func(c *Config) { oncePer(c); c.Revokes, c.RevokeNow, c.Releases = 1, true, 1 }},
+	{"once-per, retry-failed", 7, func(c *Config) { retryFailed(c); c.Releases = 2 }},
+	{"a maximum hold", 10, maxHold},
+	{"two readers, and a writer who waits", 40, func(c *Config) { readers(c); c.Duplicates = 1 }},
+	{"two readers, and a writer who waits, one change of leader", 13, func(c *Config) { readers(c); c.LeaderChanges = 1 }},
+	{"two readers, and a writer who waits, one of them impatient", 8, func(c *Config) {
+		readers(c)
+		c.Writes, c.LeaderChanges, c.Units, c.TTL[0] = true, 1, 7, 4*c.Unit
+	}},
+	{"a writer, and two readers who wait", 40, func(c *Config) { readers(c); c.Duplicates, c.Shared = 1, []bool{false, true, true} }},
+}
+
+func lockDelay(c *Config) { c.Terms.LockDelay, c.Deep = 2*c.Unit, false }
+
+// oncePer: the period's closing ends after 0.9 of a unit, a lock-delay later.
+// B, told "closed" at the start, asks again.
+func oncePer(c *Config) {
+	c.Terms.OncePer, c.Terms.LockDelay = c.Unit, 3*c.Unit
+	c.Wants, c.LeaderChanges, c.Deep = [][]string{{"x"}, {"x", "x"}}, 0, false
+}
+
+func retryFailed(c *Config) {
+	c.Terms.OncePer, c.Terms.RetryFailed = 4*c.Unit, true
+	c.Wants = [][]string{{"x", "x"}, {"x"}}
+}
+
+func maxHold(c *Config) {
+	c.Terms.MaxHold, c.Terms.LockDelay, c.Deep = c.Unit, 2*c.Unit, false
+}
+
+// readers: A and B hold x shared, C waits for it alone, B will ask again. No
+// time passes.
+func readers(c *Config) {
+	c.Wants, c.Shared = [][]string{{"x"}, {"x", "x"}, {"x"}}, []bool{true, true, false}
+	c.TTL = []time.Duration{c.TTL[1], c.TTL[1], c.TTL[1]}
+	c.Releases, c.Units, c.LeaderChanges = 3, 0, 0
 }
 
 func TestNothingIsFoundWithAllRulesIn(t *testing.T) {
@@ -61,6 +100,14 @@ type weaker struct {
 // immortal, or a healthy one expire in a long run, are in long_test.go.
 var weakers = []weaker{
 	{"no gate", LostWrite, func(c *Config) { c.NoGate, c.Writes = true, true }},
+	{"A1 each reader has a token of its own", Fenced, func(c *Config) { readers(c); c.Writes, c.OwnTokens = true, true }},
+	{"B1 passes over another term's entries", Diverged, func(c *Config) { c.OwnTermOnly, c.Releases = true, 1 }},
+	{"B1 passes over another term's entries: two holders", TwoHolders, func(c *Config) {
+		c.OwnTermOnly, c.Warm, c.Units = true, false, 1
+	}},
+	{"B2 starts its clock at its uptime", TooEarly, func(c *Config) {
+		c.Uptimes, c.Deep = []time.Duration{0, 2 * time.Hour}, false
+	}},
 	{"B3 keeps its memory", TooEarly, func(c *Config) {
 		c.Lease, c.LeaderChanges, c.Wants, c.Deep, c.Units = lease.Weakening{KeepMemory: true}, 2, c.Wants[:1], false, 4
 	}},
@@ -74,6 +121,16 @@ var weakers = []weaker{
 	{"B5 answers without a clear", TwoHolders, func(c *Config) { c.Lease = lease.Weakening{AnswerWithoutClear: true} }},
 	{"B5 forgets what is in flight", TwoHolders, func(c *Config) { c.Lease = lease.Weakening{ForgetInFlight: true} }},
 	{"B5 lease reads", TwoHolders, func(c *Config) { c.Lease = lease.Weakening{LeaseReads: true} }},
+	{"B8 a reopen opens any closing", OpenedEarly, func(c *Config) {
+		oncePer(c)
+		c.Rewrite, c.Revokes, c.RevokeNow = ReopenAny, 1, true
+	}},
+	{"B8 no lock-delay after an expiry", OpenedEarly, func(c *Config) { lockDelay(c); c.Rewrite = ExpiryConfirms }},
+	{"B8 no lock-delay after a revoke at once", OpenedEarly, func(c *Config) {
+		lockDelay(c)
+		c.Rewrite, c.Revokes, c.RevokeNow = RevokeConfirms, 1, true
+	}},
+	{"B8 no lock-delay after a maximum hold", OpenedEarly, func(c *Config) { maxHold(c); c.Rewrite = RevokeConfirms }},
 	{"B9 expires at once after a stall", Unread, func(c *Config) {
 		c.Lease, c.Stalls = lease.Weakening{ExpireAfterStallAtOnce: true}, 1
 	}},
@@ -84,6 +141,21 @@ var weakers = []weaker{
 	{"B11 forgets a revoke in flight", TwoHolders, func(c *Config) { c.Lease, c.Revokes = lease.Weakening{ForgetRevokes: true}, 1 }},
 	{"B11 burns no number", ZombieWrite, func(c *Config) {
 		c.NoBurn, c.Writes, c.Revokes, c.RevokeNow = true, true, 1, true
+	}},
+	{"B12 each open starts a session", Orphan, func(c *Config) { c.Rewrite, c.SecondOpens = OpenAnew, 1 }},
+	{"B13 a run that did not succeed does not close", OpenedEarly, func(c *Config) {
+		c.Terms.OncePer, c.Rewrite, c.Releases = 4*c.Unit, CloseOnSuccess, 1
+	}},
+	{"B13 counts from the end of the run", ShutTooLong, func(c *Config) {
+		c.Terms.OncePer, c.Rewrite, c.Releases = 2*c.Unit, CloseFromEnd, 1
+	}},
+	{"B13 a failed run closes in spite of retry-failed", ShutTooLong, func(c *Config) {
+		retryFailed(c)
+		c.Rewrite, c.Releases = FailureCloses, 1
+	}},
+	{"B13 retry-failed closes at the grant", ShutTooLong, func(c *Config) {
+		retryFailed(c)
+		c.Rewrite, c.Warm = GrantCloses, false
 	}},
 }
 

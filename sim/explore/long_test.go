@@ -13,7 +13,7 @@ import (
 func worstFlap(cfg Config, step, limit time.Duration, enough func(worst float64, immortal bool) bool) (worst float64, at Flapping, immortal bool) {
 	ttl := cfg.TTL[0]
 	for office := cfg.Tick; office <= 2*ttl; office += step {
-		for _, left := range []time.Duration{0, ttl / 4, ttl/2 - cfg.Unit, ttl} {
+		for _, left := range []time.Duration{0, ttl / 4, ttl/2 - cfg.Unit, ttl * 3 / 4, ttl} {
 			f := Flapping{Left: left, Office: office, Gap: cfg.Unit}
 			if f.Office < max(ttl/8, 4*cfg.Tick) {
 				continue // counts as no leader
@@ -36,17 +36,19 @@ func TestFlapsFindEachRuleTakenOut(t *testing.T) {
 		name     string
 		weak     lease.Weakening
 		immortal bool // else: later than 2T
+		uptimes  []time.Duration
 	}{
-		{"B4 expires without a suspicion", lease.Weakening{ExpireWithoutSuspicion: true}, true},
-		{"B6 suspects at T/2 only", lease.Weakening{SuspectAtHalfOnly: true}, true},
-		{"B6 logs no ticks", lease.Weakening{NoTicks: true}, true},
-		{"B6 ticks every T/8 only", lease.Weakening{CoarseTicks: true}, false},
+		{name: "B2 starts its clock at its uptime", uptimes: []time.Duration{24 * time.Hour, 0}},
+		{"B4 expires without a suspicion", lease.Weakening{ExpireWithoutSuspicion: true}, true, nil},
+		{"B6 suspects at T/2 only", lease.Weakening{SuspectAtHalfOnly: true}, true, nil},
+		{"B6 logs no ticks", lease.Weakening{NoTicks: true}, true, nil},
+		{"B6 ticks every T/8 only", lease.Weakening{CoarseTicks: true}, false, nil},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			cfg := Fine()
 			cfg.TTL[0] = 4 * time.Second
 			cfg.Unit = 100 * time.Millisecond
-			cfg.Lease = w.weak
+			cfg.Lease, cfg.Uptimes = w.weak, w.uptimes
 			worst, at, immortal := worstFlap(cfg, cfg.Tick/4, 10*cfg.TTL[0], func(worst float64, immortal bool) bool {
 				return immortal || !w.immortal && worst > 2.1
 			})

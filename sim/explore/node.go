@@ -119,7 +119,7 @@ func (w *world) turn(n *node) {
 		} else {
 			w.alive[c] = max(w.alive[c], at)
 		}
-		if a.Status == lease.Alive && w.cfg.Revokes > 0 {
+		if a.Status == lease.Alive && w.cfg.revokes() {
 			r.Revoked = n.revoked(sessionOf(c))
 		}
 		w.send(message{client: c, call: call, reply: true, kind: watchdog.CallKeepalive, answer: r})
@@ -165,6 +165,9 @@ func (w *world) appendEntry(n *node, client int, call watchdog.CallID, cmds ...c
 		return
 	}
 	h := core.Header{Clock: n.m.Clock(w.now)}
+	if w.cfg.ZeroHeaders && client >= 0 {
+		h = core.Header{}
+	}
 	code, err := core.EncodeEntry(h, cmds)
 	if err != nil {
 		w.fail(Broken, "encode: %v", err)
@@ -188,6 +191,10 @@ func (w *world) applyNext(n *node) {
 	if n.limit < 0 {
 		w.checkEarly(did)
 	}
+	for _, c := range did.against {
+		w.fail(c.property, "%s", c.why)
+	}
+	w.closings(n.st, e, did)
 	n.st, n.hash = did.st, did.hash
 	a := did.out
 	if !n.leads {
@@ -202,7 +209,7 @@ func (w *world) applyNext(n *node) {
 		for i, c := range n.callers {
 			if c.session == notice.Session && c.request == notice.Request {
 				n.callers = slices.Delete(slices.Clone(n.callers), i, i+1)
-				w.send(acquireReply(c.client, c.call, notice.Result))
+				w.send(w.acquireReply(c.client, c.call, notice.Result))
 				break
 			}
 		}
@@ -219,6 +226,9 @@ func (w *world) checkEarly(did *application) {
 			continue
 		}
 		c := int(e.Session) - 1
+		if c >= len(w.clients) {
+			continue // of nobody
+		}
 		w.expired++
 		if age := w.now - w.alive[c]; age < w.cfg.TTL[c] {
 			w.fail(TooEarly, "session %d ends %v after the arrival of a keepalive that was answered alive; T is %v", e.Session, age, w.cfg.TTL[c])
@@ -233,6 +243,8 @@ type application struct {
 	hash [32]byte
 	out  core.Applied
 	err  error
+	// against is what the entry broke.
+	against []complaint
 }
 
 type applicationKey struct {
@@ -265,6 +277,9 @@ func (w *world) apply(n *node, e *entry) *application {
 	if did.out, did.err = did.st.Apply(do); did.err == nil {
 		did.err = did.st.Check()
 	}
+	if did.err == nil {
+		did.against = w.cfg.judge(n.st, e, did)
+	}
 	did.hash = did.st.Hash()
 	return did
 }
@@ -280,7 +295,7 @@ func (w *world) replyTo(n *node, e *entry, r core.Result) {
 			n.callers = append(n.callers, caller{c.Session, c.Request, e.client, e.call})
 			return
 		}
-		w.send(acquireReply(e.client, e.call, r))
+		w.send(w.acquireReply(e.client, e.call, r))
 	case core.Cancel:
 		w.send(message{client: e.client, call: e.call, reply: true, kind: watchdog.CallCancel, answer: plain(r)})
 	case core.Release:
@@ -300,11 +315,14 @@ func plain(r core.Result) watchdog.Reply {
 	return watchdog.Reply{Verdict: watchdog.Refused}
 }
 
-func acquireReply(client int, call watchdog.CallID, r core.Result) message {
+func (w *world) acquireReply(client int, call watchdog.CallID, r core.Result) message {
 	m := message{client: client, call: call, reply: true, kind: watchdog.CallAcquire, answer: plain(r)}
 	switch r.Status {
 	case core.Granted:
 		m.answer.Grant, m.token = grantID(r.Grant.Number), r.Grant.Generation
+		if w.cfg.OwnTokens {
+			m.token = r.Grant.Number
+		}
 	case core.Cancelled, core.Settled:
 		m.answer.Verdict = watchdog.Refused
 	}

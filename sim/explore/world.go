@@ -2,6 +2,7 @@ package explore
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -27,8 +28,12 @@ type world struct {
 	alive []time.Duration
 	// expired counts the sessions that ended without their client's wish.
 	expired int
+	// shut is, for each lock, the clock until which it must stay closed, and
+	// judged the latest entry that counted for it.
+	shut   []core.Clock
+	judged uint64
 
-	changes, stalls, duplicates, revokes, releases, suspends int // how many happened
+	changes, stalls, duplicates, revokes, releases, suspends, opens int // how many happened
 
 	// applied remembers applications; it is shared by all worlds of a run.
 	applied map[applicationKey]*application
@@ -50,10 +55,15 @@ func (c *Config) locks() []string {
 // newWorld is the world at the start: node 1 leads, every session is open and
 // idle, nothing is held.
 func newWorld(cfg *Config) *world {
-	w := &world{cfg: cfg, now: newestWorld, term: 1, applied: map[applicationKey]*application{}, resources: make([]resource, len(cfg.locks()))}
+	w := &world{cfg: cfg, now: newestWorld, term: 1, applied: map[applicationKey]*application{},
+		resources: make([]resource, len(cfg.locks())), shut: make([]core.Clock, len(cfg.locks()))}
 	st := core.New(core.Config{Domain: domain, Incarnation: 1, Members: []core.Member{{ID: 1}, {ID: 2}, {ID: 3}}})
 	for i := range 2 {
-		w.nodes = append(w.nodes, &node{id: i, st: st, limit: 0, m: lease.NewWeakened(lease.Config{Tick: cfg.Tick}, cfg.Lease)})
+		weak := cfg.Lease
+		if cfg.Uptimes != nil {
+			weak.OwnClock = cfg.Uptimes[i] - newestWorld
+		}
+		w.nodes = append(w.nodes, &node{id: i, st: st, limit: 0, m: lease.NewWeakened(lease.Config{Tick: cfg.Tick}, weak)})
 	}
 	n := w.nodes[0]
 	n.leads, n.limit = true, -1
@@ -64,7 +74,7 @@ func newWorld(cfg *Config) *world {
 		if err := set.Validate(); err != nil {
 			w.fail(Broken, "settings: %v", err)
 		}
-		w.appendEntry(n, -1, 0, core.Open{ID: sessionOf(i), SecretHash: [32]byte{byte(i + 1)}, Instance: [16]byte{1}, TTL: ttl})
+		w.appendEntry(n, -1, 0, openOf(i, ttl, sessionOf(i)))
 		w.applyNext(n)
 		w.clients = append(w.clients, &client{id: i, m: watchdog.New(set, w.now+cfg.Client.OpenLate), answered: w.now})
 		w.alive = append(w.alive, w.now)
@@ -76,6 +86,11 @@ func newWorld(cfg *Config) *world {
 		}
 	}
 	return w
+}
+
+// openOf is a client's open, for which a leader drew a session ID.
+func openOf(client int, ttl time.Duration, id core.SessionID) core.Open {
+	return core.Open{ID: id, SecretHash: [32]byte{byte(client + 1)}, Instance: [16]byte{1}, TTL: ttl}
 }
 
 func (w *world) clone() *world {
@@ -137,7 +152,7 @@ func (w *world) sweep() {
 func (w *world) idle(m message) bool {
 	c := w.clients[m.client]
 	_, over := c.m.Over()
-	late := m.kind == watchdog.CallKeepalive && c.sent[m.call-1] < c.m.Good() && w.cfg.Revokes == 0 && !w.cfg.Client.FromAnswer
+	late := m.kind == watchdog.CallKeepalive && c.sent[m.call-1] < c.m.Good() && !w.cfg.revokes() && !w.cfg.Client.FromAnswer
 	return m.reply && (over || late && m.answer.Verdict == watchdog.Done)
 }
 
@@ -200,12 +215,13 @@ func (w *world) receive(n *node, m message) {
 		n.m.Keepalive(handleOf(m.client, m.call), session, w.now)
 		w.turn(n)
 	case watchdog.CallAcquire:
-		w.appendEntry(n, m.client, m.call, core.Acquire{
-			Session: session, Request: core.Request(m.request), Lock: w.cfg.locks()[m.lock]})
+		a := w.cfg.Terms
+		a.Session, a.Request, a.Lock, a.Shared = session, core.Request(m.request), w.cfg.locks()[m.lock], w.shares(m.client)
+		w.appendEntry(n, m.client, m.call, a)
 	case watchdog.CallCancel:
 		w.appendEntry(n, m.client, m.call, core.Cancel{Session: session, Request: core.Request(m.request)})
 	case watchdog.CallRelease:
-		w.appendEntry(n, m.client, m.call, core.Release{Session: session, Grant: m.grant})
+		w.appendEntry(n, m.client, m.call, core.Release{Session: session, Grant: m.grant, Failed: m.failed})
 	case watchdog.CallEnd:
 		w.appendEntry(n, m.client, m.call, core.End{ID: session})
 	}
@@ -246,12 +262,26 @@ func (w *world) elect(j, k int) {
 	n.log, n.applied, n.limit, n.committed = old.log[:k:k], old.applied, -1, k
 	n.st, n.hash = old.st, old.hash
 	n.forget()
+	if w.cfg.OwnTermOnly {
+		n.passOver()
+	}
 	for n.applied < k && !w.cfg.EarlyLead {
 		w.applyNext(n)
 	}
 	n.leads = true
 	n.m.Lead(w.now, w.term, n.st)
 	w.turn(n)
+}
+
+// passOver makes ticks of what n inherited and has not applied.
+func (n *node) passOver() {
+	n.log = slices.Clone(n.log)
+	for i, e := range n.log[n.applied:] {
+		tick := *e
+		tick.Commands, tick.client = []core.Command{core.Tick{}}, -1
+		tick.code, _ = core.EncodeEntry(tick.Header, tick.Commands) // a tick can be encoded
+		n.log[n.applied+i] = &tick
+	}
 }
 
 // stepDown tells a node that it was deposed.
@@ -261,8 +291,12 @@ func (w *world) stepDown(n *node) {
 	n.forget()
 }
 
-// check is property 1. A revoke at once is its only exception (B11).
+// check is properties 1 and 7. A revoke at once is the only exception of the
+// first (B11).
 func (w *world) check() {
+	if a, b := w.nodes[0], w.nodes[1]; a.applied == b.applied && a.hash != b.hash {
+		w.fail(Diverged, "after %d entries the two nodes have different states", a.applied)
+	}
 	if w.cfg.RevokeNow {
 		return
 	}
@@ -273,7 +307,7 @@ func (w *world) check() {
 				if h.lock != lock || h.gaveUp || !w.believes(c, h) {
 					continue
 				}
-				if first >= 0 && first != c.id {
+				if first >= 0 && first != c.id && !(w.shares(first) && w.shares(c.id)) {
 					w.fail(TwoHolders, "%s and %s both believe that they hold %s", clientName(first), clientName(c.id), name)
 				}
 				first = c.id
@@ -285,7 +319,10 @@ func (w *world) check() {
 // hash is a digest of all that the future depends on.
 func (w *world) hash(buf []byte) ([16]byte, []byte) {
 	b := append(buf[:0], byte(w.now/w.cfg.Unit), byte(w.leader), byte(w.term),
-		byte(w.changes), byte(w.stalls), byte(w.duplicates), byte(w.revokes), byte(w.releases), byte(w.suspends))
+		byte(w.changes), byte(w.stalls), byte(w.duplicates), byte(w.revokes), byte(w.releases), byte(w.suspends), byte(w.opens))
+	for _, c := range w.shut {
+		b = binary.AppendVarint(b, int64(c))
+	}
 	for _, at := range w.alive {
 		b = append(b, byte((w.now-at)/w.cfg.Unit))
 	}
