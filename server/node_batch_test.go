@@ -130,3 +130,35 @@ func commands(items []proposal) (out []core.Command) {
 	}
 	return out
 }
+
+// TestHandingOnCountsToo: the release of a lock for which thousands of readers
+// wait grants all of them, in the same entry.
+func TestHandingOnCountsToo(t *testing.T) {
+	n := startTestNode(t, nil)
+	holder := n.open("holder", time.Minute)
+	var queue []core.Command
+	for i := range 3 {
+		lock := fmt.Sprint("l", i)
+		g := n.granted(n.acquire(holder, uint32(i), 1, lock))
+		queue = append(queue, core.Release{Session: holder, Grant: g.Number})
+		readers := n.open(fmt.Sprint("readers ", i), time.Minute)
+		const each = 4000
+		waiting := make(chan Answer, 2*each)
+		for k := range uint32(each) {
+			n.Submit(core.Acquire{Session: readers, Request: core.Request{Lane: k, N: 1}, Lock: lock, Shared: true}, func(a Answer) { waiting <- a })
+		}
+		for range each {
+			n.waiting(waiting)
+		}
+	}
+	l := &loop{urgent: proposals(queue)}
+	err := n.View(t.Context(), true, func(r Reading) {
+		b := batch{state: r.State}
+		if l.urgent = b.take(l.urgent); len(b.items) != 2 || len(l.urgent) != 1 {
+			t.Errorf("one entry has %d releases, which grant 4,000 waits each; %d are left", len(b.items), len(l.urgent))
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -460,13 +460,26 @@ func (b *batch) take(queue []proposal) []proposal {
 	return nil
 }
 
-// endsOf is how much a command that ends a session removes.
+// endsOf is how much a command removes beyond itself: with a session, or from
+// the queue of a lock that it frees.
 func (b *batch) endsOf(cmd core.Command) int {
 	switch c := cmd.(type) {
 	case core.End:
 		return b.state.EndCost(c.ID)
 	case core.Expire:
 		return b.state.EndCost(c.ID)
+	case core.Release:
+		return b.state.GrantEndCost(c.Grant, !c.Failed)
+	case core.Revoke:
+		if c.Now || c.Free {
+			return b.state.GrantEndCost(c.Grant, false)
+		}
+	case core.Reopen:
+		return b.state.ReopenCost(c.Lock)
+	case core.Cancel:
+		if req, r, ok := b.state.Lane(c.Session, c.Request.Lane); ok && req == c.Request && r.Status == core.Granted {
+			return b.state.GrantEndCost(r.Grant.Number, false)
+		}
 	}
 	return 0
 }

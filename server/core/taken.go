@@ -35,13 +35,3 @@ func (s *State) SessionLoad(id SessionID) int {
 	}
 	return x.load()
 }
-
-// EndCost is how many records the end of a session touches: its load, the lanes
-// that it used, and its tombstones; 0 for one that is not there.
-func (s *State) EndCost(id SessionID) int {
-	x, ok := s.session(id)
-	if !ok {
-		return 0
-	}
-	return x.load() + int(x.lanes) + int(x.tombs)
-}
