@@ -36,7 +36,7 @@ func FuzzRequests(f *testing.F) {
 		if m := (&holdfastv1.AcquireRequest{}); read(m) {
 			if cmd, wait, err := acquireCommand(m); err != nil {
 				refusal(err)
-			} else if core.ValidateLockName(cmd.Lock) != nil || len(cmd.Value) > core.MaxValue || cmd.Request.N == 0 || wait < 0 || wait > wire.MaxWait ||
+			} else if core.ValidateLockName(cmd.Lock) != nil || len(cmd.Value) > core.MaxValue || cmd.Request.N == 0 || cmd.Request.N > core.MaxRequest || wait < 0 || wait > wire.MaxWait ||
 				cmd.LockDelay < 0 || cmd.OncePer < 0 || cmd.MaxHold < 0 || cmd.Limit > core.MaxPermits || cmd.Try != (wait == 0 && !m.GetWaitForever()) {
 				t.Errorf("accepted: %+v, wait %v", cmd, wait)
 			}
