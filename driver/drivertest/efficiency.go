@@ -101,7 +101,7 @@ func (s *stage) plainExclusionCase() {
 	for i := range 4 {
 		p := s.plain(fmt.Sprint("worker", i))
 		all.Go(func() {
-			for range s.scale(20, 4) {
+			for range s.scale(4, 20, 1000) {
 				err := p.Run(s.ctx, s.lock, func(context.Context, *holdfast.Hold) error {
 					if n := inside.Add(1); n != 1 {
 						s.Errorf("%d holders at a time", n)
@@ -150,7 +150,7 @@ func (s *stage) expiryCase() {
 // plainC25: nothing of a grant goes on after its release.
 func (s *stage) plainC25() {
 	a, b := s.plain("a"), s.plain("b")
-	for range s.scale(200, 20) {
+	for range s.scale(20, 200, 10_000) {
 		h := s.mustHold(a, s.TTL)
 		if err := h.Release(s.ctx); err != nil {
 			s.Fatal(err)

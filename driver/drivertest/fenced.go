@@ -183,7 +183,7 @@ func (s *stage) exclusionCase() {
 	for i := range actors {
 		actors[i] = s.actor(fmt.Sprint("worker", i))
 	}
-	rounds := s.scale(30, 6)
+	rounds := s.scale(6, 30, 1000)
 	for i, a := range actors {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(i), 1))

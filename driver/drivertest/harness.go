@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -281,10 +282,17 @@ func (s *stage) free(lock string, bound time.Duration) fence.Token {
 	return g.Token()
 }
 
-// scale is a count for virtual time, where time costs nothing, or for real time.
-func (s *stage) scale(virtual, realTime int) int {
-	if s.Virtual {
-		return virtual
+// soakVariable asks, with any value, for the full sizes of the casebook.
+const soakVariable = "HOLDFAST_SOAK"
+
+// scale is a count for real time, for virtual time, where time costs nothing,
+// or for virtual time in the long form of the tests.
+func (s *stage) scale(realTime, virtual, soak int) int {
+	switch {
+	case !s.Virtual:
+		return realTime
+	case os.Getenv(soakVariable) != "":
+		return soak
 	}
-	return realTime
+	return virtual
 }

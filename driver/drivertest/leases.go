@@ -174,7 +174,7 @@ func (s *stage) c24() {
 	a.link.Restore()
 	second := s.mustAcquire(a, s.lock)
 	before := a.pulses.Load()
-	held := time.Duration(s.scale(5, 2)) * s.TTL
+	held := time.Duration(s.scale(2, 5, 5)) * s.TTL
 	s.pass(held)
 	if got := second.State(); got != holdfast.StateHeld {
 		s.Errorf("state of the second grant is %v, want held", got)
@@ -198,7 +198,7 @@ func (s *stage) c30() {
 	a := s.actor("a")
 	g := s.mustAcquire(a, s.lock)
 	a.link.On(func(c Call) Fault { return Fault{DropReply: c.Op == OpKeepalive && c.N%2 == 0} })
-	s.pass(time.Duration(s.scale(20, 3)) * s.TTL)
+	s.pass(time.Duration(s.scale(3, 20, 20)) * s.TTL)
 	if got := g.State(); got == holdfast.StateLost {
 		s.Errorf("lost: %v", g.Cause())
 	}

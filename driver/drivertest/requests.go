@@ -24,7 +24,7 @@ func (s *stage) c25() {
 	}
 	a.link.On(jitter)
 	got := 0
-	for range s.scale(1500, 60) {
+	for range s.scale(60, 1500, 10_000) {
 		ctx, cancel := context.WithCancel(s.ctx)
 		stop := time.AfterFunc(time.Duration(rng.Int64N(int64(2*time.Millisecond))), cancel)
 		g, err := a.Acquire(ctx, s.lock)
@@ -241,7 +241,7 @@ func (s *stage) c40() {
 	b.link.On(func(Call) Fault {
 		return Fault{Before: rand.N(500 * time.Microsecond), Late: rand.N(500 * time.Microsecond)}
 	})
-	for range s.scale(1000, 40) {
+	for range s.scale(40, 1000, 10_000) {
 		g := s.mustAcquire(a, s.lock)
 		p := s.begin(b, s.lock)
 		<-time.After(rand.N(1500 * time.Microsecond))
@@ -288,7 +288,7 @@ func (s *stage) c42() {
 	g := s.mustAcquire(s.actor("holder"), s.lock)
 	reset := &driver.Error{Kind: driver.Unavailable, Err: syscall.ECONNRESET}
 	var all sync.WaitGroup
-	for range s.scale(20, 6) {
+	for range s.scale(6, 20, 20) {
 		a := s.actor("impatient")
 		a.link.On(func(c Call) Fault {
 			switch f := (Fault{Before: rand.N(time.Millisecond), Late: rand.N(time.Millisecond)}); {
@@ -300,7 +300,7 @@ func (s *stage) c42() {
 			}
 		})
 		all.Go(func() {
-			for range s.scale(50, 8) {
+			for range s.scale(8, 50, 500) {
 				ctx, cancel := context.WithTimeout(s.ctx, time.Millisecond+rand.N(4*time.Millisecond))
 				h, err := a.Acquire(ctx, s.lock)
 				cancel()
