@@ -13,5 +13,77 @@
 // must be able to do everything that the real thing can do, and nothing that it
 // cannot; each part's doc says where it falls short of that.
 //
+// # What is explored with all rules in
+//
+// TestNothingIsFoundWithAllRulesIn explores these worlds: depth in events,
+// different states seen, and the name. Where the test allows more depth there
+// was nothing left to try: what is bounded then is how much time passes and how
+// often things happen, as the test says. No world may have more than 250,000
+// states, and all tests together 2 GB. A run with the race detector leaves
+// these tests out and runs TestASmallPartUnderTheRaceDetector.
+//
+//	 8   72716  cold: two sessions, two locks
+//	10   66448  two locks
+//	16   86899  one change of leader
+//	10   41608  two changes of leader, step-downs
+//	 9   46085  duplicates
+//	10   32228  writes
+//	 8   30157  releases and writes
+//	11   47271  a stall
+//	10   41868  a polite revoke
+//	 8   23538  a revoke at once
+//	10   42987  both impatient
+//	 9   23249  headers without a clock
+//	 8   26176  a second open
+//	 8   25111  lock-delay
+//	 8   44107  once-per and lock-delay
+//	 7   37513  once-per, retry-failed
+//	10   82822  a maximum hold
+//	20   13668  two readers, and a writer who waits
+//	19    7330  two readers, and a writer who waits, one change of leader
+//	 8   61257  two readers, and a writer who waits, one of them impatient
+//	22   22621  a writer, and two readers who wait
+//
+// Not explored: permits, values, waits that their owner gives up, changes of
+// members, clocks of two rates, more than two nodes that believe to lead, and
+// what a server adds to its machines. Every depth above is a bound, not a proof:
+// longer stories are only told under one policy at a time.
+//
+// # Which test objects when a rule of PROTOCOL is taken out
+//
+// EachRule is TestEachRuleTakenOutIsFound (exhaustive, the shortest story),
+// Flaps is TestFlapsFindEachRuleTakenOut (directed, long stories).
+//
+//	A1   each reader has a token of its own: EachRule; core alone: TestTranscripts (shared.txt)
+//	B1   a new leader passes over what its predecessor proposed: EachRule, twice;
+//	     core alone: TestReplay
+//	B2   a leader's clock starts at its uptime: EachRule (a clock ahead) and Flaps (one
+//	     behind). The maximum: the world "headers without a clock" is sound because
+//	     apply takes it; TestClockNeverOutrunsTime
+//	B3   memory kept, led before it applied: EachRule
+//	B4   an expiry that names no suspicion: EachRule; none before it: Flaps;
+//	     TestRuleB4IsEnough
+//	B5   no clear, nothing in flight remembered, lease reads: EachRule
+//	B6   T/2 only, no ticks, coarse ticks: Flaps; a keepalive at once for a new
+//	     leader: TestKeepaliveAtOnceForANewLeader
+//	B7   the bound: TestDeadHolderIsFreedWithin2T, and
+//	     TestCasebookC14_DeadHoldersWaiterGrantedHoweverOftenLeadersChange; it goes
+//	     with B2, B4 and B6
+//	B8   a reopen that names no closing, no lock-delay after an expiry, a revoke at
+//	     once, a maximum hold: EachRule; a maximum forgotten: TestMaximumHoldEnds
+//	B9   expiry at once after a stall: EachRule; stalls counted:
+//	     TestStallsFindTheRuleTakenOut; the rule in: TestHealthySessionOutlivesStalls;
+//	     transfer: TestHealthySessionsOutliveStalls; the drain: TestStallDrains
+//	B10  counted from the answer, from a second open, on a clock that a suspend stops:
+//	     EachRule. Clocks of two rates are not explored
+//	B11  freed at once, a revoke in flight forgotten, no number burnt: EachRule
+//	B12  each open starts a session: EachRule. Secrets, attach numbers and instances
+//	     are the server's, of which there is none here; with a real one:
+//	     TestOpenIsIdempotentByItsSecret, TestOpenSentAgainOnTheNextStream,
+//	     TestAttachByTheSameProcess, TestCasebookC80_TwoProcessesWithTheSameIdentity
+//	B13  closed by a success only, counted from the end, closed by a failure in spite
+//	     of retry-failed, closed at the grant in spite of it: EachRule; with real
+//	     processes: TestCasebookC60_OncePerPeriod, TestCasebookC60_RetryFailed
+//
 // Start reading at package explore.
 package sim

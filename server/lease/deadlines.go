@@ -124,7 +124,7 @@ func (m *Machine) trackGrant(t core.GrantTiming) {
 		m.frees.set(&g.due, t.RevokedAt)
 	case t.Revoked && !g.freeing:
 		m.frees.set(&g.due, max(free, g.notBefore))
-	case !t.Revoked && t.EndsAt != 0 && !g.marking:
+	case !t.Revoked && t.EndsAt != 0 && !g.marking && !m.weak.ForgetEnds:
 		m.ends.set(&g.due, max(t.EndsAt, g.notBefore))
 	default:
 		g.due.drop()

@@ -44,6 +44,8 @@ type Weakening struct {
 	// ExpireAfterStallAtOnce does not wait for a drain and a confirmation
 	// (against B9).
 	ExpireAfterStallAtOnce bool
+	// ForgetEnds asks for no grant back at its maximum hold (against B8).
+	ForgetEnds bool
 	// FreeAtOnce frees a revoked grant without waiting for T (against B11).
 	FreeAtOnce bool
 	// ForgetRevokes answers keepalives though a revoke is in flight (against

@@ -39,7 +39,7 @@ var worlds = []struct {
 	{"once-per, retry-failed", 7, func(c *Config) { retryFailed(c); c.Releases = 2 }},
 	{"a maximum hold", 10, maxHold},
 	{"two readers, and a writer who waits", 40, func(c *Config) { readers(c); c.Duplicates = 1 }},
-	{"two readers, and a writer who waits, one change of leader", 13, func(c *Config) { readers(c); c.LeaderChanges = 1 }},
+	{"two readers, and a writer who waits, one change of leader", 40, func(c *Config) { readers(c); c.LeaderChanges = 1 }},
 	{"two readers, and a writer who waits, one of them impatient", 8, func(c *Config) {
 		readers(c)
 		c.Writes, c.LeaderChanges, c.Units, c.TTL[0] = true, 1, 7, 4*c.Unit
@@ -85,6 +85,9 @@ func TestNothingIsFoundWithAllRulesIn(t *testing.T) {
 				t.Errorf("%v", r)
 			}
 			t.Logf("%v in %v", r, time.Since(s).Round(10*time.Millisecond))
+			if said := inDoc(t, w.name); said[0] != r.Depth || said[1] < r.States*3/4 || said[1] > r.States*5/4 {
+				t.Errorf("sim/doc.go must say (states within a quarter): %d  %d  %s", r.Depth, r.States, w.name)
+			}
 		})
 	}
 }

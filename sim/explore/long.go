@@ -111,3 +111,13 @@ func Stall(cfg Config, s Stalled) bool {
 	}
 	return w.expired == 0
 }
+
+// Patience tells the story of a holder that keeps x as long as it may, and
+// returns how long the waiter waits with nothing late, at most limit.
+func Patience(cfg Config, limit time.Duration) (waited time.Duration) {
+	w := newWorld(&cfg)
+	for start := w.now; !w.holds(1) && w.now-start < limit; waited = w.now - start {
+		w.step(-1)
+	}
+	return waited
+}

@@ -89,3 +89,18 @@ func TestStallsFindTheRuleTakenOut(t *testing.T) {
 	}
 	t.Error("no healthy session expired though stalls count")
 }
+
+// TestMaximumHoldEnds: at its maximum the holder is asked, and one that never
+// answers loses its grant T later; then the lock-delay runs, and no longer.
+func TestMaximumHoldEnds(t *testing.T) {
+	cfg := Fine()
+	cfg.Terms.MaxHold, cfg.Terms.LockDelay = 3*time.Second, time.Second
+	least, most := cfg.Terms.MaxHold, cfg.Terms.MaxHold+cfg.TTL[0]+cfg.Terms.LockDelay+4*cfg.Tick
+	if got := Patience(cfg, time.Minute); got < least || got > most {
+		t.Errorf("the waiter waits %v, want %v to %v", got, least, most)
+	}
+	cfg.Lease.ForgetEnds = true
+	if got := Patience(cfg, time.Minute); got < time.Minute {
+		t.Errorf("B8 forgets the end: the waiter waits only %v", got)
+	}
+}

@@ -40,7 +40,7 @@ func without(a, b []core.HolderView) []core.HolderView {
 type complaint struct{ property, why string }
 
 // judge is what can be said against one entry from the states around it alone:
-// properties 6, 9 and 11. It is worked out once for each application.
+// properties 6, 10 and 11. It is worked out once for each application.
 func (c *Config) judge(before *core.State, e *entry, did *application) (out []complaint) {
 	complain := func(property, format string, args ...any) {
 		out = append(out, complaint{property, fmt.Sprintf(format, args...)})
@@ -117,7 +117,7 @@ func (c *Config) judgeTokens(s lockStep, last uint64, complain func(property, fo
 	}
 }
 
-// closings is property 8 and 10, over the history of the log: until when each
+// closings is properties 8 and 9, over the history of the log: until when each
 // lock must stay closed, by what was asked for and by nothing that core noted.
 // An entry counts when it is applied first.
 func (w *world) closings(before *core.State, e *entry, did *application) {
