@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -78,7 +77,7 @@ func play(t *testing.T, r *rig, d *datadriven.TestData) {
 		r.say("session %d: left %v %t, heard %v %t; clock %v, of the state %v", sid, left, ok, ago, heard,
 			time.Duration(r.m.Clock(r.now)), time.Duration(r.st.Clock()))
 	default:
-		t.Fatal(fmt.Sprintf("unknown command %q", d.Cmd))
+		t.Fatalf("unknown command %q", d.Cmd)
 	}
 }
 
