@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -53,11 +52,4 @@ func (e *waitLost) Error() string {
 	return text
 }
 
-// Unwrap hides what looks like the end of the caller's context: it was that of
-// some call of ours.
-func (e *waitLost) Unwrap() error {
-	if errors.Is(e.err, context.Canceled) || errors.Is(e.err, context.DeadlineExceeded) {
-		return nil
-	}
-	return e.err
-}
+func (e *waitLost) Unwrap() error { return e.err }

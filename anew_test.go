@@ -13,6 +13,7 @@ import (
 	"holdfast"
 	"holdfast/driver"
 	"holdfast/driver/drivertest"
+	"holdfast/fence"
 )
 
 // expel ends the session of a label, as an operator or its expiry does, and
@@ -243,6 +244,30 @@ func TestTextOfALostWait(t *testing.T) {
 		err := <-got
 		const want = `holdfast: acquire "x": session lost while waiting for the lock: the lease ran out while the service did not answer (`
 		if !errors.Is(err, holdfast.ErrSessionLost) || !strings.HasPrefix(err.Error(), want) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			b.Errorf("%v", err)
+		}
+	})
+}
+
+// TestNoAnswerIsNotTheEndOfTheCaller: what a call of ours ran into when its
+// time was up, is not found by errors.Is as the end of the caller's context.
+func TestNoAnswerIsNotTheEndOfTheCaller(t *testing.T) {
+	bubble(t, func(b *bench) {
+		l, link := b.locker(b.options())
+		g := b.acquire(l, "x")
+		link.Cut()
+		released, closed := g.Release(b.ctx), l.Close(b.ctx)
+		for _, err := range []error{released, closed} {
+			if !errors.Is(err, holdfast.ErrReleasePending) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+				b.Errorf("%v", err)
+			}
+		}
+		const want = `holdfast: release "x": release not confirmed: no answer from the service; call Release again`
+		if !strings.HasPrefix(released.Error(), want) {
+			b.Errorf("%v", released)
+		}
+		const name = `holdfast: try: invalid: lock name is empty`
+		if _, err := l.TryAcquire(b.ctx, ""); !errors.Is(err, holdfast.ErrInvalid) || !errors.Is(err, fence.ErrMalformed) || !strings.HasPrefix(err.Error(), name) {
 			b.Errorf("%v", err)
 		}
 	})

@@ -131,20 +131,17 @@ func (s *session) settle(a watchdog.Action, r watchdog.Reply, o outcome, took ti
 	delete(s.mu.calls, a.Call)
 	switch a.Send {
 	case watchdog.CallKeepalive:
-		s.mu.pulses = o.err
-		if errors.Is(o.err, context.Canceled) {
-			s.mu.pulses = errNoAnswer // the machine gave the call up
-		}
+		s.mu.pulses = ranInto(o.err)
 	case watchdog.CallAcquire:
 		if w := s.mu.waiters[a.Request]; w != nil {
-			w.last = o.err
+			w.last = ranInto(o.err)
 		}
 	case watchdog.CallRelease:
 		if h := s.mu.handles[a.Grant]; h != nil {
-			h.attempted(o.err, r.Verdict)
+			h.attempted(ranInto(o.err), r.Verdict)
 		}
 	case watchdog.CallEnd:
-		s.mu.ends = o.err
+		s.mu.ends = ranInto(o.err)
 	}
 	s.perform(s.mu.m.Settle(s.now(), a.Call, r), o)
 	if a.Send != watchdog.CallKeepalive || s.c.o.OnPulse == nil {
@@ -160,6 +157,20 @@ func (s *session) settle(a watchdog.Action, r watchdog.Reply, o outcome, took ti
 	s.mu.Unlock()
 	slices.Sort(info.Locks)
 	s.c.o.OnPulse(info)
+}
+
+// ranInto is what a call ran into, without the end of the call's own context,
+// which must not be taken for that of the caller's.
+func ranInto(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled): // the machine gave the call up
+		return errNoAnswer
+	case !errors.Is(err, context.DeadlineExceeded):
+		return err
+	case err.Error() == context.DeadlineExceeded.Error():
+		return errNoAnswer
+	}
+	return &driver.Error{Kind: driver.KindOf(err), Outcome: driver.OutcomeOf(err), Msg: err.Error()}
 }
 
 // left is how long the lease is good for; s.mu is held.

@@ -97,6 +97,11 @@ func (e *Error) Error() string {
 	if e.Err != nil {
 		text = e.Err.Error()
 	}
+	if d, ok := errors.AsType[*driver.Error](e.Err); ok && d.Holder != nil && (e.Kind == ErrBusy || e.Kind == ErrHeldByYou) {
+		c := *d
+		c.Msg = e.Kind.Error() // the kind says it all
+		text = c.Error()
+	}
 	if e.Kind != nil && !strings.HasPrefix(text, e.Kind.Error()) {
 		b.WriteString(": ")
 		b.WriteString(e.Kind.Error())
@@ -108,7 +113,7 @@ func (e *Error) Error() string {
 	if e.OpensIn > 0 {
 		fmt.Fprintf(&b, "; it opens in %v", e.OpensIn.Round(time.Millisecond))
 	}
-	if advice := advise(e.Kind); advice != "" {
+	if advice := advise(e.Op, e.Kind); advice != "" {
 		b.WriteString("; ")
 		b.WriteString(advice)
 	}
@@ -128,7 +133,10 @@ func (e *Error) Unwrap() []error {
 }
 
 // advise says what a person can do about an error of this kind.
-func advise(kind error) string {
+func advise(op string, kind error) string {
+	if op == "close" && kind == ErrReleasePending {
+		return "what was held is free at the latest when its lease has run out"
+	}
 	switch kind {
 	case ErrUnavailable:
 		return "check the address and that the service runs, then try again"

@@ -352,7 +352,8 @@ func TestErrorTextsSayWhatToDo(t *testing.T) {
 		want []string
 	}{
 		{&holdfast.Error{Op: "try", Lock: "x", Kind: holdfast.ErrBusy, Err: &driver.Error{Kind: driver.Busy, Msg: "held", Holder: holder}},
-			[]string{`try "x"`, "lock is busy", `"billing" on db7`, "1m0s", "grant 33", "wait with Acquire"}},
+			[]string{`holdfast: try "x": lock is busy; held by "billing" on db7 for 1m0s (grant 33), 0 waiting; wait with Acquire`}},
+		{&holdfast.Error{Op: "close", Kind: holdfast.ErrReleasePending, Err: errors.New("no answer")}, []string{"holdfast: close: release not confirmed: no answer; what was held is free"}},
 		{&holdfast.Error{Op: "acquire", Lock: "x", Kind: holdfast.ErrClosed, OpensIn: time.Second}, []string{"lock is closed", "opens in 1s"}},
 		{&holdfast.Lost{Lock: "x", Cause: holdfast.CauseRevoked, By: "olga"}, []string{`"x"`, `revoked by "olga"`, "stop the guarded work"}},
 		{&holdfast.Lost{Lock: "x", Cause: holdfast.CauseMaxHold}, []string{"maximum hold"}},

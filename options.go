@@ -3,6 +3,7 @@ package holdfast
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"holdfast/driver"
@@ -178,7 +179,7 @@ func Arm(gates ...Gate) AcquireOption {
 	return optionFunc(func(o *acquireOptions) {
 		for i, g := range gates {
 			if g == nil {
-				o.err = fmt.Errorf("%w: gate %d given to Arm is nil", ErrInvalid, i+1)
+				o.err = fmt.Errorf("%w: gate %d given to Arm is nil: leave it out, or pass a gate", ErrInvalid, i+1)
 			}
 		}
 		o.gates = append(o.gates, gates...)
@@ -219,12 +220,21 @@ func WithExtension(x driver.Extension) HoldOption {
 	})
 }
 
+// nameError refuses a lock's name, in the words of package fence.
+type nameError struct{ err error }
+
+func (e *nameError) Error() string {
+	return "invalid: " + strings.TrimPrefix(e.err.Error(), fence.ErrMalformed.Error()+": ")
+}
+
+func (e *nameError) Unwrap() []error { return []error{ErrInvalid, e.err} }
+
 // collect adds the options up and checks them and the lock's name.
 func collect[O AcquireOption](name string, opts []O) (acquireOptions, error) {
 	var o acquireOptions
 	for i, opt := range opts {
 		if AcquireOption(opt) == nil {
-			return o, fmt.Errorf("%w: option %d is nil", ErrInvalid, i+1)
+			return o, fmt.Errorf("%w: option %d is nil: leave it out", ErrInvalid, i+1)
 		}
 		opt.apply(&o)
 	}
@@ -232,7 +242,7 @@ func collect[O AcquireOption](name string, opts []O) (acquireOptions, error) {
 		return o, o.err
 	}
 	if err := fence.ValidateLockName(name); err != nil {
-		return o, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return o, &nameError{err}
 	}
 	return o, nil
 }
