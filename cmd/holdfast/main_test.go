@@ -106,7 +106,9 @@ func newProgram(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{t: t, stdout: &safeBuffer{}, stderr: &safeBuffer{}, done: make(chan struct{})}
 	p.cmd = exec.Command(binary(t), args...)
-	p.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=all"), env...)
+	// What a program that is killed leaves behind is removed with the test's
+	// own directory.
+	p.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=all", "TMPDIR="+t.TempDir()), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	// What a killed program leaves behind may hold its output open.
 	p.cmd.WaitDelay = time.Second

@@ -51,9 +51,9 @@ func startService(t *testing.T, args ...string) *service {
 }
 
 // dev starts a service of the test's own.
-func dev(t *testing.T) *service {
+func dev(t *testing.T, flags ...string) *service {
 	t.Helper()
-	return startService(t, "dev")
+	return startService(t, append([]string{"dev"}, flags...)...)
 }
 
 // on is a command line's environment that names the service.

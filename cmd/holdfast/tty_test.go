@@ -24,7 +24,7 @@ type screen struct {
 func onTerminal(t *testing.T, argv ...string) *screen {
 	t.Helper()
 	s := &screen{t: t, out: &safeBuffer{}, cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
-	s.cmd.Env = append(os.Environ(), "PS1=ready> ", "TERM=dumb", "HISTFILE=")
+	s.cmd.Env = append(os.Environ(), "PS1=ready> ", "TERM=dumb", "HISTFILE=", "TMPDIR="+t.TempDir())
 	f, err := pty.Start(s.cmd)
 	if err != nil {
 		t.Fatal(err)
