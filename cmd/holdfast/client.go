@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/user"
 	"strconv"
@@ -26,12 +27,15 @@ const (
 )
 
 // dial connects an operator's command to the service.
-func dial(cmd *cobra.Command) (*cluster.Client, error) {
+func dial(cmd *cobra.Command) (*cluster.Client, error) { return dialBy(cmd, nil) }
+
+// dialBy is dial with another way to open connections.
+func dialBy(cmd *cobra.Command, open func(ctx context.Context, network, address string) (net.Conn, error)) (*cluster.Client, error) {
 	servers, err := serverList(cmd)
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.Dial(cmd.Context(), servers, &cluster.Options{Label: "holdfast " + cmd.Name(), Host: hostName(), OpenTimeout: searchTimeout})
+	c, err := cluster.Dial(cmd.Context(), servers, &cluster.Options{Label: "holdfast " + cmd.Name(), Host: hostName(), OpenTimeout: searchTimeout, Dialer: open})
 	if err != nil {
 		return nil, unreachable(servers, err)
 	}
@@ -42,13 +46,13 @@ func dial(cmd *cobra.Command) (*cluster.Client, error) {
 func unreachable(servers string, err error) error {
 	switch exitCode(err) {
 	case exitUsage, exitConflict:
-		return err
+		return plain(err)
 	}
 	if errors.Is(err, holdfast.ErrInvalid) {
-		return withCode(exitUsage, err)
+		return withCode(exitUsage, plain(err))
 	}
 	return withCode(exitUnreachable, fmt.Errorf("no lock service reachable at %s: %w; start one with 'holdfast serve', or name it with --server or %s",
-		servers, oneLine{err}, serverVariable))
+		servers, oneLine{plain(err)}, serverVariable))
 }
 
 // oneLine joins the lines of an error's text.
@@ -77,9 +81,10 @@ func userName() string {
 // operatorName says who does an operator's call.
 func operatorName() string { return clean(userName() + "@" + hostName()) }
 
-// clean makes a text fit for a label: valid, printable, at most 256 bytes.
+// clean makes a text fit for a label: valid, without control characters, at
+// most 256 bytes.
 func clean(s string) string {
-	s = printable(strings.ToValidUTF8(s, "\uFFFD"))
+	s = escaped(strings.ToValidUTF8(s, "\uFFFD"), isControl)
 	for len(s) > holdfast.MaxLabel {
 		_, size := utf8.DecodeLastRuneInString(s)
 		s = s[:len(s)-size]

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"sort"
 	"strings"
@@ -15,10 +16,13 @@ import (
 // maxConfigBytes is the longest configuration file that is read.
 const maxConfigBytes = 1 << 20
 
+// environmentPrefix begins the name of each variable of holdfast.
+const environmentPrefix = "HOLDFAST_"
+
 // environmentName is the variable that sets a flag: HOLDFAST_LOG_LEVEL for
 // log-level.
 func environmentName(flag string) string {
-	return "HOLDFAST_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	return environmentPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // layerConfig sets the flags that the command line left alone: from the
@@ -45,6 +49,33 @@ func layerConfig(flags *pflag.FlagSet, lookup func(string) (string, bool)) error
 		return nil
 	}
 	return layerFile(flags, config.Value.String())
+}
+
+// warnOfStrangers names the variables that look like settings, but are none: a
+// misspelt one would otherwise be ignored silently. They are no reason not to
+// start, because others may have put them there (Kubernetes does so for each
+// service, by its name).
+func warnOfStrangers(log *slog.Logger, flags *pflag.FlagSet, environ []string) {
+	known := map[string]bool{serverVariable: true}
+	for _, name := range grantVariables {
+		known[name] = true
+	}
+	var settings, strangers []string
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" {
+			known[environmentName(f.Name)] = true
+			settings = append(settings, environmentName(f.Name))
+		}
+	})
+	for _, e := range environ {
+		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, environmentPrefix) && !known[name] {
+			strangers = append(strangers, name)
+		}
+	}
+	if len(strangers) > 0 {
+		sort.Strings(strangers)
+		log.Warn("environment variables that are no settings are ignored", "ignored", strings.Join(strangers, " "), "settings", strings.Join(settings, " "))
+	}
 }
 
 // flagReason is what the flag's own check said, without pflag's frame.

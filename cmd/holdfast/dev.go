@@ -19,7 +19,7 @@ the other commands use it.
 
 Settings may also come from the environment, as for 'holdfast serve'.
 
-` + exitTable,
+` + serveExitTable,
 		Args: exactArgs(),
 	}
 	s.register(cmd.Flags(), "127.0.0.1:0")

@@ -38,7 +38,7 @@ func newDrillCommand() *cobra.Command {
 	var o drillFlags
 	cmd := &cobra.Command{
 		Use:   "drill",
-		Short: "stage the disaster: a paused holder writes after its lease ran out",
+		Short: "Stage the disaster: a paused holder writes after its lease ran out",
 		Long: `drill stages, on real processes, the failure that no lock service can prevent:
 a lock holder is paused, outlives its lease, and writes when it wakes.
 
@@ -46,7 +46,13 @@ It starts a lock service on a loopback port, two worker processes and a ledger
 in SQLite, all in a temporary directory, and plays the story without fencing
 (the late write lands and the ledger is corrupted), then with fencing (the gate
 at the ledger refuses the late write). Nothing is simulated: the pause is
-SIGSTOP, and the worker takes no care of its own.`,
+SIGSTOP, and the worker takes no care of its own.
+
+At its end, and when it is interrupted, everything is removed. Ended by kill -9
+it still leaves no process, but its directory holdfast-drill-* in the directory
+for temporary files (TMPDIR, else /tmp), which is yours to remove.
+
+` + drillExitTable,
 		Example: "  holdfast drill\n  holdfast drill --fencing on --ttl 1s\n  holdfast drill -o json | jq .text",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,23 +65,16 @@ SIGSTOP, and the worker takes no care of its own.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.fencing, "fencing", "both", "off, on, or both: first off, then on")
-	f.DurationVar(&o.ttl, "ttl", 2*time.Second, fmt.Sprintf("the workers' session TTL, %v – %v; scales the whole drill", drillMinTTL, drillMaxTTL))
+	o.fencing, o.ttl, o.output = "both", 2*time.Second, formatText
+	f.Var(&choiceValue{&o.fencing, []string{"off", "on", "both"}}, "fencing", "which story: off, on, or both: first off, then on")
+	f.Var(&durationValue{d: &o.ttl, min: drillMinTTL, max: drillMaxTTL}, "ttl", fmt.Sprintf("the workers' session TTL, %v to %v; scales the whole drill", drillMinTTL, drillMaxTTL))
 	f.StringVar(&o.a, "a", "invoice 4711: 100 EUR", "the value that worker A writes")
 	f.StringVar(&o.b, "b", "invoice 4711: 250 EUR", "the value that worker B writes")
-	f.StringVarP(&o.output, "output", "o", "text", "text, or json: one object an event")
+	f.VarP(&choiceValue{&o.output, []string{formatText, formatJSON}}, "output", "o", "what to print; json: one object an event")
 	return cmd
 }
 
 func (o drillFlags) validate() error {
-	switch {
-	case o.fencing != "off" && o.fencing != "on" && o.fencing != "both":
-		return usagef("--fencing %q: want off, on or both", o.fencing)
-	case o.output != "text" && o.output != "json":
-		return usagef("--output %q: want text or json", o.output)
-	case o.ttl < drillMinTTL || o.ttl > drillMaxTTL:
-		return usagef("--ttl %v: want %v – %v", o.ttl, drillMinTTL, drillMaxTTL)
-	}
 	for flag, value := range map[string]string{"--a": o.a, "--b": o.b} {
 		if err := checkDrillValue(value); err != nil {
 			return usagef("%s: %v", flag, err)
@@ -149,7 +148,7 @@ func untilSignal(parent context.Context) (context.Context, func()) {
 		select {
 		case sig := <-asked:
 			number, _ := sig.(syscall.Signal)
-			cancel(&codedError{exitSignal + int(number), fmt.Errorf("ended by %v; nothing is left behind", sig)})
+			cancel(&codedError{exitSignal + int(number), fmt.Errorf("ended by %s; nothing is left behind", signalName(number))})
 		case <-ctx.Done():
 		}
 	}()

@@ -3,7 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"holdfast/driver"
 )
@@ -29,6 +33,17 @@ const exitTable = `Exit codes:
   64       bad usage: flags, names, configuration
   66       no such lock or session
   69       no server reachable`
+
+const serveExitTable = `Exit codes:
+  0        stopped as asked
+  1        it cannot start, or has failed; stderr says why
+  64       bad usage: flags, environment, configuration file`
+
+const drillExitTable = `Exit codes:
+  0        what happened is what the theory says
+  1        it is not, or the drill could not be played; stderr says why
+  64       bad usage: flags
+  128+n    ended by signal n`
 
 const runExitTable = `Exit codes:
   the command's own code, or 128+n if signal n ended it; except
@@ -88,24 +103,52 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-// printable makes a text that somebody else chose safe for a terminal: every
-// control character becomes an escape.
-func printable(s string) string {
-	if strings.IndexFunc(s, isControl) < 0 {
+// printable makes a text that somebody else chose safe for a terminal, and
+// shows what cannot be seen: every character that is not printable becomes an
+// escape.
+func printable(s string) string { return escaped(s, isHidden) }
+
+// quoted is printable for a name, which must not be taken for another: one that
+// needs escapes, or looks as if it were quoted, is quoted.
+func quoted(s string) string {
+	if strings.IndexFunc(s, isHidden) < 0 && !strings.HasPrefix(s, `"`) {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// escaped writes the characters that must not be shown as escapes.
+func escaped(s string, must func(rune) bool) string {
+	if strings.IndexFunc(s, must) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
-		if isControl(r) {
+		switch {
+		case !must(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
 			fmt.Fprintf(&b, `\u%04x`, r)
-			continue
 		}
-		b.WriteRune(r)
 	}
 	return b.String()
 }
 
+// isHidden: control characters, those of zero width, marks of direction, and
+// blanks other than the space.
+func isHidden(r rune) bool { return !strconv.IsPrint(r) }
+
 func isControl(r rune) bool {
 	return r < 0x20 || (r >= 0x7f && r < 0xa0) || r == '\u2028' || r == '\u2029' ||
 		(r >= '\u202a' && r <= '\u202e') || (r >= '\u2066' && r <= '\u2069')
+}
+
+// signalName is a signal as people and kill(1) write it.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(s))
 }

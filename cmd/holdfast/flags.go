@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/text/unicode/norm"
 
 	"holdfast/fence"
@@ -163,12 +164,43 @@ func checkAddress(addr string, listen bool) error {
 
 // checkLockName refuses a name that no lock can have.
 func checkLockName(name string) error {
-	if err := fence.ValidateLockName(name); err != nil {
-		return usagef("%w; allowed are 1–%d bytes of UTF-8 without control characters", err, fence.MaxLockName)
+	rule := fmt.Sprintf("want 1 to %d bytes of UTF-8 in Unicode normal form C (NFC), without control characters", fence.MaxLockName)
+	switch err := fence.ValidateLockName(name); {
+	case name == "":
+		return usagef("lock name is empty: %s", rule)
+	case len(name) > fence.MaxLockName:
+		return usagef("lock name has %d bytes: %s", len(name), rule)
+	case err != nil:
+		return usagef("%s: %s", strings.TrimPrefix(err.Error(), fence.ErrMalformed.Error()+": "), rule)
+	case !norm.NFC.IsNormalString(name):
+		return usagef("lock name %s is not in normal form C: write it as %s; %s", strconv.QuoteToASCII(name), strconv.QuoteToASCII(norm.NFC.String(name)), rule)
 	}
-	if !norm.NFC.IsNormalString(name) {
-		return usagef("lock name %q is not in Unicode normal form C (NFC): write it as %q", name, norm.NFC.String(name))
+	return nil
+}
+
+// boolValue is a switch.
+type boolValue struct{ b *bool }
+
+// boolFlag adds a switch that is off by default.
+func boolFlag(fs *pflag.FlagSet, b *bool, name, usage string) {
+	fs.VarPF(&boolValue{b}, name, "", usage).NoOptDefVal = "true"
+}
+
+func (v *boolValue) String() string {
+	if v.b == nil {
+		return "false"
 	}
+	return strconv.FormatBool(*v.b)
+}
+
+func (v *boolValue) Type() string { return "bool" }
+
+func (v *boolValue) Set(s string) error {
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		return errors.New("want true or false")
+	}
+	*v.b = b
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -43,16 +44,17 @@ func TestServerList(t *testing.T) {
 
 func TestCheckLockName(t *testing.T) {
 	t.Parallel()
+	const rule = "want 1 to 512 bytes of UTF-8 in Unicode normal form C (NFC), without control characters"
 	for name, want := range map[string]string{
-		"":                       "empty",
-		"a\nb":                   "control character",
-		"a\x00":                  "control character",
-		"\xff":                   "not UTF-8",
-		strings.Repeat("x", 513): "513 bytes",
-		"e\u0301":                "NFC",
+		"":                       "lock name is empty: " + rule,
+		"a\nb":                   `lock name "a\nb" has the control character U+000A: ` + rule,
+		"a\x00":                  `lock name "a\x00" has the control character U+0000: ` + rule,
+		"\xff":                   `lock name "\xff" is not UTF-8: ` + rule,
+		strings.Repeat("x", 513): "lock name has 513 bytes: " + rule,
+		"e\u0301":                `lock name "e\u0301" is not in normal form C: write it as "\u00e9"; ` + rule,
 	} {
 		err := checkLockName(name)
-		if exitCode(err) != exitUsage || !strings.Contains(err.Error(), want) {
+		if exitCode(err) != exitUsage || err.Error() != want {
 			t.Errorf("%q: got %v, want %q", name, err, want)
 		}
 	}
@@ -72,11 +74,35 @@ func TestShellQuote(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", in, got, want)
 		}
 	}
+	// What cannot be seen is not printed, and yet reaches the command.
+	for _, in := range []string{"a\u200bb", "\u202eab\\0101'%s", "-\u2028 $x"} {
+		word := shellQuote(in)
+		if printable(word) != word {
+			t.Errorf("%q: %q is not printable", in, word)
+		}
+		for _, shell := range []string{"sh", "bash"} {
+			if out, err := exec.Command(shell, "-c", "printf %s "+word).Output(); err != nil || string(out) != in {
+				t.Errorf("%s makes %q of %s, want %q (%v)", shell, out, word, in, err)
+			}
+		}
+	}
 }
 
 func TestPrintable(t *testing.T) {
 	t.Parallel()
 	if got := printable("a\x1b[2Jb\u202ec"); got != `a\u001b[2Jb\u202ec` {
 		t.Errorf("got %q", got)
+	}
+	for in, want := range map[string]string{
+		"a\u200bb": `"a\u200bb"`, "a\u2028b": `"a\u2028b"`, "a\u202eb": `"a\u202eb"`, "a\u00a0b": `"a\u00a0b"`, "\U000e0041": `"\U000e0041"`,
+		`a\u200bb`: `a\u200bb`, `"a\u200bb"`: `"\"a\\u200bb\""`, "plain é 日本": "plain é 日本",
+	} {
+		if got := quoted(in); got != want {
+			t.Errorf("%q is shown as %s, want %s", in, got, want)
+		}
+	}
+	// Such characters may stand in a label, as an emoji joined of several.
+	if label := "\U0001f469\u200d\U0001f4bb"; clean(label) != label {
+		t.Errorf("clean made %q of a label", clean(label))
 	}
 }

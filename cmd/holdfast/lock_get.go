@@ -59,7 +59,7 @@ lock that is free, open and without a value does not exist: exit code 66.
 // printLock shows a lock to a person.
 func printLock(w io.Writer, l *cluster.Lock, servers string) error {
 	p := &page{w: w}
-	p.line("lock", printable(l.Name))
+	p.line("lock", quoted(l.Name))
 	if l.Limit > 1 {
 		p.line("permits", fmt.Sprintf("%d of %d in use", len(l.Holders), l.Limit))
 	}

@@ -86,5 +86,5 @@ func lockRow(l *cluster.Lock) []string {
 	if more := len(l.Holders) - 1; more > 0 {
 		holder += " and " + number(uint64(more)) + " more"
 	}
-	return []string{l.Name, state, grant, holder, held, renewed, number(uint64(l.Waiters))}
+	return []string{quoted(l.Name), state, grant, holder, held, renewed, number(uint64(l.Waiters))}
 }

@@ -41,7 +41,7 @@ work, and only a gate stops its writes.
 		Args: exactArgs("NAME"),
 	}
 	cmd.Flags().StringVar(&token, "token", "", "`N`, the number of the grant, as 'holdfast lock get' shows it (required)")
-	cmd.Flags().BoolVar(&now, "now", false, "free the lock at once, without waiting for the holder to stop")
+	boolFlag(cmd.Flags(), &now, "now", "free the lock at once, without waiting for the holder to stop")
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkLockName(args[0]); err != nil {

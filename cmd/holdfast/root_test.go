@@ -46,6 +46,8 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --listen :7433", "--insecure"},
 		{"serve --max-sessions -1", "want a whole number from 1"},
 		{"serve --log-format yaml", "want one of: text, json"},
+		{"serve --pprof=maybe", "want true or false"},
+		{"run a --limit 10001 -- true", "want a whole number from 1 to 10000"},
 		{"dev --log-level loud", "want one of: debug, info, warn, error"},
 	} {
 		code, stdout, stderr := cli(strings.Fields(c.args)...)
@@ -75,7 +77,15 @@ func TestHelpHasTheExitCodes(t *testing.T) {
 			t.Errorf("run --help does not speak of %s", want)
 		}
 	}
-	for _, sub := range []string{"lock list", "lock get", "lock watch", "lock revoke", "session list", "session end", "serve", "dev"} {
+	if strings.Contains(stdout, "(default 1) (default 1)") || !strings.Contains(stdout, "1 to 10000") {
+		t.Errorf("run --help says %q of --limit", stdout)
+	}
+	for sub, want := range map[string]string{"serve": "0        stopped as asked", "dev": "0        stopped as asked", "drill": "kill -9"} {
+		if _, stdout, _ := cli(sub, "--help"); !strings.Contains(stdout, want) || !strings.Contains(stdout, "64   ") || strings.Contains(stdout, "66   ") || strings.Contains(stdout, "69   ") {
+			t.Errorf("%s --help has %q, want %q and only the exit codes that it has", sub, stdout, want)
+		}
+	}
+	for _, sub := range []string{"lock list", "lock get", "lock watch", "lock revoke", "session list", "session end"} {
 		if _, stdout, _ := cli(append(strings.Fields(sub), "--help")...); !strings.Contains(stdout, "66       no such lock or session") {
 			t.Errorf("%s --help has no exit codes", sub)
 		}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdfast"
-	"holdfast/driver"
 	"holdfast/engine/cluster"
 )
 
@@ -24,7 +23,7 @@ import (
 const (
 	maxValue  = 4096
 	maxPeriod = 366 * 24 * time.Hour
-	maxLimit  = math.MaxInt32
+	maxLimit  = 10_000
 )
 
 // A runRequest is what the command line of run asks for.
@@ -97,14 +96,14 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	duration := func(d *time.Duration, name string, min, max time.Duration, usage string) {
 		fs.Var(&durationValue{d: d, min: min, max: max}, name, usage)
 	}
-	duration(&f.wait, "wait", time.Millisecond, 0, "how long to wait for the lock (default: without limit)")
-	fs.BoolVar(&f.noWait, "no-wait", false, "do not wait: exit with 75 if the lock is held")
+	duration(&f.wait, "wait", time.Millisecond, 0, "how long to wait for the lock, once a server answers (default: without limit)")
+	boolFlag(fs, &f.noWait, "no-wait", "do not wait: exit with 75 if the lock is held")
 	duration(&f.ttl, "ttl", holdfast.MinTTL, holdfast.MaxTTL, "how long the lock outlives its last renewal (default 15s)")
 	duration(&f.grace, "grace", time.Millisecond, 0, "time between SIGTERM and SIGKILL, at most half of --ttl (default: the smaller of 5s and ttl/3)")
-	fs.BoolVar(&f.shared, "shared", false, "hold the lock beside other shared holders")
-	fs.Var(&intValue{&f.limit, 1, maxLimit}, "limit", "how many may hold the lock at a time; the same for all who use it (default 1)")
+	boolFlag(fs, &f.shared, "shared", "hold the lock beside other shared holders")
+	fs.Var(&intValue{&f.limit, 1, maxLimit}, "limit", "how many may hold the lock at a time; the same for all who use it; 1 to 10000")
 	duration(&f.oncePer, "once-per", time.Millisecond, maxPeriod, "run at most once in this period, over all hosts; else exit with 75 at once")
-	fs.BoolVar(&f.retryFailed, "retry-failed", false, "with --once-per: a run that failed may be repeated within the period")
+	boolFlag(fs, &f.retryFailed, "retry-failed", "with --once-per: a run that failed may be repeated within the period")
 	duration(&f.maxHold, "max-hold", time.Millisecond, maxPeriod, "end the command after this long")
 	fs.StringVar(&f.value, "value", "", "`text` to publish with the lock while it is held, at most 4096 bytes")
 	fs.StringVar(&f.label, "label", "", "who holds the lock, for people, at most 256 bytes (default: user and command)")
@@ -174,27 +173,20 @@ func (r *runRequest) run(ctx context.Context) error {
 	}
 	ctx, interrupted, stop := notifyEnd(ctx)
 	defer stop()
-	wait, cancel := ctx, context.CancelFunc(func() {})
-	if r.wait > 0 {
-		wait, cancel = context.WithTimeout(ctx, r.wait)
-	}
-	defer cancel()
 	w := &wrapper{
 		cmd: command{path: path, argv: r.argv, grace: r.grace}, renewed: make(chan struct{}, 1),
-	}
-	client, err := r.dial(wait, w.renewed)
-	if err == nil {
-		defer func() { _ = client.Close(context.Background()) }()
-	}
-	var grant *holdfast.Grant
-	if err == nil {
-		grant, err = r.get(ctx, wait, client)
 	}
 	tell := newSayer(os.Stderr)
 	defer tell.close()
 	w.say = tell.say
+	var grant *holdfast.Grant
+	a, err := r.dial(ctx, w)
+	if err == nil {
+		defer func() { _ = a.client.Close(context.Background()) }()
+		grant, err = a.get(ctx)
+	}
 	if err == nil && r.acquire.RetryFailed {
-		if note := r.rerunNote(client, grant); note != "" {
+		if note := r.rerunNote(a.client, grant); note != "" {
 			tell.say("%s", note)
 		}
 	}
@@ -206,92 +198,12 @@ func (r *runRequest) run(ctx context.Context) error {
 		if grant != nil {
 			_ = grant.Release(context.Background(), holdfast.Failed())
 		}
-		return withCode(exitSignal+int(s), fmt.Errorf("ended by %v before the command started; nothing stays held", s))
+		return withCode(exitSignal+int(s), fmt.Errorf("ended by %s before the command started; nothing stays held", signalName(s)))
 	}
 	if err != nil {
 		return err
 	}
 	return r.guard(grant, w)
-}
-
-// dial connects.
-func (r *runRequest) dial(ctx context.Context, renewed chan<- struct{}) (*cluster.Client, error) {
-	client, err := cluster.Dial(ctx, r.servers, &cluster.Options{
-		TTL: r.options.TTL, Margin: r.options.Margin,
-		KeepaliveInterval: r.options.KeepaliveInterval, CallTimeout: r.options.CallTimeout,
-		Label: r.label, Host: hostName(),
-		OnPulse: func(p holdfast.PulseInfo) {
-			if p.Err != nil {
-				return
-			}
-			select {
-			case renewed <- struct{}{}:
-			default:
-			}
-		},
-	})
-	if err != nil {
-		return nil, unreachable(r.servers, err)
-	}
-	return client, nil
-}
-
-// get acquires the lock, or says who has it. wait is ctx, bounded by --wait.
-func (r *runRequest) get(ctx, wait context.Context, client *cluster.Client) (*holdfast.Grant, error) {
-	grant, err := client.Acquire(wait, r.name, r.acquire)
-	if err == nil {
-		return grant, nil
-	}
-	if ctx.Err() != nil {
-		return nil, err // a signal
-	}
-	switch {
-	case errors.Is(err, holdfast.ErrClosed):
-		return nil, withCode(r.conflictCode, r.closed(client, err))
-	case errors.Is(err, holdfast.ErrUnavailable), errors.Is(err, holdfast.ErrSessionLost):
-		return nil, unreachable(r.servers, err)
-	case errors.Is(err, holdfast.ErrInvalid), errors.Is(err, holdfast.ErrUnsupported):
-		return nil, withCode(exitUsage, err)
-	case errors.Is(err, holdfast.ErrBusy), errors.Is(err, holdfast.ErrHeldByYou),
-		errors.Is(err, holdfast.ErrLimit), errors.Is(err, holdfast.ErrOverloaded):
-		return nil, withCode(r.conflictCode, err)
-	case wait.Err() != nil:
-		return nil, r.timedOut(client)
-	}
-	return nil, err
-}
-
-// timedOut says who holds the lock that was waited for in vain.
-func (r *runRequest) timedOut(client *cluster.Client) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	l, err := client.Get(ctx, r.name, cluster.GetOptions{})
-	switch {
-	case driver.KindOf(err) == driver.Unavailable:
-		return unreachable(r.servers, fmt.Errorf("lock %q was not granted within %v, and now: %w", r.name, r.wait, err))
-	case err != nil || len(l.Holders) == 0:
-		return withCode(r.conflictCode, fmt.Errorf("lock %q was not granted within %v", r.name, r.wait))
-	}
-	h := l.Holders[0]
-	return withCode(r.conflictCode, fmt.Errorf("lock %q was not granted within %v: it is held by %s for %v (grant %d), %d waiting; see 'holdfast lock get %s'",
-		r.name, r.wait, holderName(h.Label, h.Host, h.SessionID), h.Held.Round(time.Millisecond), h.Grant, l.Waiters, shellQuote(r.name)))
-}
-
-// closed says that the lock is closed, why, and when it opens.
-func (r *runRequest) closed(client *cluster.Client, err error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	why := "it ran already in this period"
-	if r.acquire.OncePer > 0 {
-		why += fmt.Sprintf(" (--once-per %v)", r.acquire.OncePer)
-	}
-	if l, err := client.Get(ctx, r.name, cluster.GetOptions{QueueLimit: 1}); err == nil && l.Closed && l.ClosedCause != "once-per" {
-		why = "its last holder did not give it back (" + l.ClosedCause + ")"
-	}
-	if e, ok := errors.AsType[*holdfast.Error](err); ok && e.OpensIn > 0 {
-		return fmt.Errorf("lock %q is closed: %s; it opens in %v, at %s", r.name, why, e.OpensIn.Round(time.Millisecond), time.Now().Add(e.OpensIn).Format(time.DateTime))
-	}
-	return fmt.Errorf("lock %q is closed: %s; see when it opens with 'holdfast lock get %s'", r.name, why, shellQuote(r.name))
 }
 
 // guard runs the command under the grant and turns its end into run's own.
@@ -307,7 +219,7 @@ func (r *runRequest) guard(grant *holdfast.Grant, w *wrapper) error {
 		opts = append(opts, holdfast.Failed())
 	}
 	if err := grant.Release(context.Background(), opts...); err != nil && end.lost == nil {
-		w.say("%v", err)
+		w.say("%s", plainText(err))
 	}
 	if failed && end.lost == nil && r.acquire.RetryFailed {
 		w.say("the command failed: lock %q stays open for another run in this period (--retry-failed)", r.name)
@@ -319,7 +231,7 @@ func (r *runRequest) guard(grant *holdfast.Grant, w *wrapper) error {
 		}
 		return withCode(exitFailure, end.err)
 	case end.lost != nil:
-		return withCode(exitLost, fmt.Errorf("lock %q was lost while the command ran, which was ended (exit code %d): %w", r.name, end.code, end.lost))
+		return withCode(exitLost, fmt.Errorf("lock %q was lost while the command ran, which was ended (exit code %d): %w", r.name, end.code, lossOf(end.lost)))
 	case end.code != 0:
 		return withCode(end.code, errSilent)
 	}
@@ -330,22 +242,24 @@ func (r *runRequest) guard(grant *holdfast.Grant, w *wrapper) error {
 // is to say.
 var errSilent = errors.New("")
 
+// grantVariables tell the command of its lock.
+var grantVariables = []string{"HOLDFAST_LOCK", "HOLDFAST_TOKEN", "HOLDFAST_TOKEN_NUMBER"}
+
 // childEnv is the environment with the lock's variables set.
 func childEnv(env []string, grant *holdfast.Grant) []string {
 	t := grant.Token()
-	set := []string{
-		"HOLDFAST_LOCK=" + grant.Lock(),
-		"HOLDFAST_TOKEN=" + t.String(),
-		fmt.Sprintf("HOLDFAST_TOKEN_NUMBER=%d", t.Number),
-	}
-	out := make([]string, 0, len(env)+len(set))
+	values := []string{grant.Lock(), t.String(), number(t.Number)}
+	out := make([]string, 0, len(env)+len(values))
 	for _, e := range env {
 		name, _, _ := strings.Cut(e, "=")
-		if name != "HOLDFAST_LOCK" && name != "HOLDFAST_TOKEN" && name != "HOLDFAST_TOKEN_NUMBER" {
+		if !slices.Contains(grantVariables, name) {
 			out = append(out, e)
 		}
 	}
-	return append(out, set...)
+	for i, name := range grantVariables {
+		out = append(out, name+"="+values[i])
+	}
+	return out
 }
 
 // notifyEnd returns a context that ends with the first signal that asks this
@@ -380,6 +294,7 @@ func notifyEnd(ctx context.Context) (_ context.Context, first func() syscall.Sig
 	return ctx, first, stop
 }
 
+// signalError is a signal as the cause of an end.
 type signalError struct{ syscall.Signal }
 
-func (e signalError) Error() string { return e.String() }
+func (e signalError) Error() string { return signalName(e.Signal) }

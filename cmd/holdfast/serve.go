@@ -34,8 +34,8 @@ func (s *serveSettings) register(fs *pflag.FlagSet, listen string) {
 	fs.Var(&addressValue{&s.listen}, "listen", "`host:port` to listen on; port 0 picks a free one")
 	fs.Var(&choiceValue{&s.logLevel, []string{"debug", "info", "warn", "error"}}, "log-level", "the least level that is logged")
 	fs.Var(&choiceValue{&s.logFormat, []string{"text", "json"}}, "log-format", "format of the log, which goes to stderr")
-	fs.BoolVar(&s.pprof, "pprof", false, "serve Go's profiles under /debug/pprof/")
-	fs.BoolVar(&s.insecure, "insecure", false, "allow to listen, without TLS, where others than this machine can connect")
+	boolFlag(fs, &s.pprof, "pprof", "serve Go's profiles under /debug/pprof/")
+	boolFlag(fs, &s.insecure, "insecure", "allow to listen, without TLS, where others than this machine can connect")
 	fs.Var(&intValue{&s.maxSessions, 1, highestMaxSessions}, "max-sessions", "sessions beyond this number are refused")
 }
 
@@ -72,7 +72,7 @@ else from the YAML file that --config names, whose keys are the flags' names.
 SIGTERM and SIGINT stop it cleanly; a second one stops it at once. What was
 acknowledged survives both, and kill -9.
 
-` + exitTable,
+` + serveExitTable,
 		Args: exactArgs(),
 	}
 	cmd.Flags().StringVar(&s.data, "data", defaultData, "`directory` of the node's data; created if missing")
@@ -117,7 +117,9 @@ func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address
 	}
 	ctx, interrupted, stop := notifyEnd(cmd.Context())
 	defer stop()
-	srv, err := startServer(ctx, s, newLogger(cmd.ErrOrStderr(), s))
+	log := newLogger(cmd.ErrOrStderr(), s)
+	warnOfStrangers(log, cmd.Flags(), os.Environ())
+	srv, err := startServer(ctx, s, log)
 	if err != nil {
 		if interrupted() != 0 {
 			return nil
@@ -132,12 +134,14 @@ func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address
 	case err := <-ended:
 		return withCode(exitFailure, fmt.Errorf("the server has failed: %w", err))
 	}
+	log.Info("stopping", "reason", context.Cause(ctx).Error(), "at_most", stopTimeout)
 	stop() // a second signal has its usual effect
 	end, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if err := srv.Stop(end); err != nil {
 		return withCode(exitFailure, fmt.Errorf("stopping: %w", err))
 	}
+	log.Info("stopped")
 	return nil
 }
 

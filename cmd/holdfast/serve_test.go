@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +24,7 @@ func TestServeStopsCleanlyAndKeeps(t *testing.T) {
 		if !strings.HasPrefix(s.stderr.String(), "{") {
 			t.Errorf("the log is %q, want JSON", s.stderr)
 		}
+		s.says(`"msg":"stopping","reason":"`+signalName(sig)+`"`, `"msg":"stopped"`)
 		s = startService(t, "serve", "--data", data, "--listen", s.addr, "--log-format", "json")
 		if after, ok := s.lock(t, "kept"); !ok || !after.Closed || after.CreateRevision != before.CreateRevision {
 			t.Errorf("after a clean stop the lock is %+v, was %+v", after, before)
@@ -85,4 +88,27 @@ func TestServeRefusals(t *testing.T) {
 	if !strings.Contains(p.stderr.String(), data) || strings.Contains(p.stderr.String(), "goroutine ") {
 		t.Errorf("a second server on one directory: %q; want a refusal that names it", p.stderr)
 	}
+}
+
+// A misspelt setting is named; what run gives to its command, and what the
+// other commands read, is none.
+func TestServeNamesVariablesThatAreNoSettings(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	env := []string{
+		"HOLDFAST_LISTN=x", "HOLDFAST_PORT=tcp://10.0.0.1:7433", "HOLDFAST_LISTEN=127.0.0.1:1", "HOLDFAST_CONFIG=", "PATH=/bin",
+		serverVariable + "=a:1", "HOLDFAST_LOCK=a", "HOLDFAST_TOKEN=b", "HOLDFAST_TOKEN_NUMBER=1",
+	}
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	warnOfStrangers(logger, serveCmd().Flags(), env)
+	text := log.String()
+	if !strings.Contains(text, `ignored="HOLDFAST_LISTN HOLDFAST_PORT"`) || !strings.Contains(text, "HOLDFAST_LISTEN HOLDFAST_LOG_FORMAT") || !strings.Contains(text, "level=WARN") {
+		t.Errorf("log %q", text)
+	}
+	log.Reset()
+	if warnOfStrangers(logger, serveCmd().Flags(), env[2:]); log.Len() > 0 {
+		t.Errorf("log %q for settings only", &log)
+	}
+	p := startService(t, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0")
+	p.says("ignored=" + binaryVariable)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -44,7 +45,7 @@ func sessionListCmd() *cobra.Command {
 			}
 			rows = append(rows, []string{
 				number(s.ID), s.Label, s.Host, state, brief(s.TTL), brief(s.TTLLeft), agoText(s.LastHeard), brief(s.Age),
-				strings.Join(s.Holds, " "), strings.Join(s.WaitsFor, " "),
+				names(s.Holds), names(s.WaitsFor),
 			})
 		}
 		if *format == formatJSON {
@@ -53,4 +54,16 @@ func sessionListCmd() *cobra.Command {
 		return table(cmd.OutOrStdout(), []string{"ID", "LABEL", "HOST", "STATE", "TTL", "LEFT", "RENEWED", "AGE", "HOLDS", "WAITS FOR"}, rows)
 	}
 	return cmd
+}
+
+// names lists locks, such that one with blanks in its name is not taken for
+// several.
+func names(locks []string) string {
+	out := make([]string, len(locks))
+	for i, l := range locks {
+		if out[i] = quoted(l); strings.Contains(out[i], " ") && out[i] == l {
+			out[i] = strconv.Quote(l)
+		}
+	}
+	return strings.Join(out, " ")
 }

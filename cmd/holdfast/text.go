@@ -12,6 +12,11 @@ import (
 
 // holderName says who a holder is, for people.
 func holderName(label, host string, session uint64) string {
+	return holderText(label, host, "session "+number(session))
+}
+
+// holderText is holderName for one whose session has any name.
+func holderText(label, host, session string) string {
 	switch {
 	case label != "" && host != "":
 		return fmt.Sprintf("%q on %s", label, printable(host))
@@ -20,11 +25,12 @@ func holderName(label, host string, session uint64) string {
 	case host != "":
 		return "a client on " + printable(host)
 	}
-	return fmt.Sprintf("session %d", session)
+	return session
 }
 
 // shellQuote makes s one word of a shell, so that a printed command can be
-// pasted.
+// pasted. What cannot be seen, or would change how the line looks, is printed
+// by the shell itself; that drops newlines at the end, which no name has.
 func shellQuote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+,", r)
@@ -32,8 +38,26 @@ func shellQuote(s string) string {
 	if s != "" && !strings.HasPrefix(s, "-") && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
 		return s
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	if strings.IndexFunc(s, isHidden) < 0 {
+		return singleQuoted(s)
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\\':
+			b.WriteString(`\\`)
+		case !isHidden(r):
+			b.WriteRune(r)
+		default:
+			for _, c := range []byte(string(r)) {
+				fmt.Fprintf(&b, `\0%03o`, c)
+			}
+		}
+	}
+	return `"$(printf %b ` + singleQuoted(b.String()) + `)"`
 }
+
+func singleQuoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // printJSON prints one object on one line.
 func printJSON(w io.Writer, v any) error {

@@ -179,7 +179,7 @@ func waitFor(pid int) error {
 		case err != nil:
 			return os.NewSyscallError("wait4", err)
 		case status.Signaled():
-			return fmt.Errorf("killed by %v", status.Signal())
+			return fmt.Errorf("was killed by %s", signalName(status.Signal()))
 		default:
 			return fmt.Errorf("ended with exit code %d", status.ExitStatus())
 		}
@@ -241,7 +241,7 @@ func (w *wrapper) lose(cause error) {
 	w.line.send(order{Op: orderEnd, KillAt: killAt})
 	w.backup.end(now+backupDelay, killAt)
 	if !w.termed {
-		w.say("%v: ending the command: SIGTERM, and SIGKILL in %v", cause, (killAt - now).Round(time.Millisecond))
+		w.say("%s: ending the command: SIGTERM, and SIGKILL in %v", plainText(cause), (killAt - now).Round(time.Millisecond))
 	}
 }
 
@@ -262,7 +262,7 @@ func (w *wrapper) actBackup(now instant) instant {
 	return next
 }
 
-var errGuardStopped = errors.New("it does not answer")
+var errGuardStopped = errors.New("does not answer")
 
 // markTermed notes that SIGTERM was sent because of the lease.
 func (w *wrapper) markTermed() {
@@ -297,8 +297,8 @@ func (w *wrapper) reported(r report) {
 	case reportFailed:
 		w.end.err = startError(w.cmd.path, r.Errno, errors.New(r.Reason))
 	case reportDenied:
-		w.say("no permission to send %v to the command: it runs as another user, and is not ended by holdfast; only a gate stops what it writes after the lease",
-			syscall.Signal(r.Signal))
+		w.say("no permission to send %s to the command: it runs as another user, and is not ended by holdfast; only a gate stops what it writes after the lease",
+			signalName(syscall.Signal(r.Signal)))
 	case reportStopped:
 		w.stopped(syscall.Signal(r.Signal))
 	case reportTermed:
@@ -397,7 +397,7 @@ func (w *wrapper) guardianGone(why error) {
 		w.end.err = fmt.Errorf("the guardian process %w before it could start the command", why)
 	}
 	if w.end.err == nil {
-		w.say("the guardian process (pid %d) was lost: %v; killing the command", w.guardPID, why)
+		w.say("the guardian process (pid %d) %v; killing the command", w.guardPID, why)
 	}
 	w.killGroup(unix.SIGKILL)
 	outside := w.reapGroup()

@@ -152,7 +152,7 @@ func TestGroupDiesWithWrapperOrGuardian(t *testing.T) {
 			kill(p.cmd.Process.Pid, guard)
 			gone(t, pids...)
 			if name == "guardian" {
-				p.expect(137).says("guardian process", "was lost")
+				p.expect(137).says("guardian process", "was killed by SIGKILL; killing the command")
 			}
 		})
 	}
