@@ -22,10 +22,10 @@ func lockWatchCmd() *cobra.Command {
 		Short: "Follow what happens to locks, until interrupted",
 		Long: `Prints each change of a lock (or of all, or of those with --prefix) as it
 happens, until it is interrupted (then it exits with 0). It goes on without a
-gap when the service restarts or cannot be reached for a while. --after REV
-begins after a revision that was seen before; if the service no longer keeps
-the events since, it says so and exits with 1. -o json prints one object a
-line.
+gap when the service restarts or cannot be reached for a while, and says so on
+stderr. --after REV begins after a revision that was seen before; if the service
+no longer keeps the events since, it says so and exits with 1. -o json prints
+one object a line.
 
 ` + exitTable,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -70,21 +70,18 @@ line.
 const watchRetry = 500 * time.Millisecond
 
 func watchLocks(cmd *cobra.Command, o cluster.WatchOptions, format string) error {
-	client, err := dial(cmd)
+	line := &outage{w: cmd.ErrOrStderr()}
+	client, err := dialBy(cmd, line.dial)
 	if err != nil {
 		return err
 	}
 	defer closeClient(client)
+	defer line.end()
 	ctx, interrupted, stop := notifyEnd(cmd.Context())
 	defer stop()
-	silent := false
+	broken := false
 	for {
-		err := follow(ctx, cmd.OutOrStdout(), client, &o, format, func() {
-			if silent {
-				silent = false
-				fmt.Fprintf(cmd.ErrOrStderr(), "holdfast: connected again; going on after revision %d\n", *o.After)
-			}
-		})
+		err := follow(ctx, cmd.OutOrStdout(), client, &o, format, func() { broken = false })
 		switch {
 		case interrupted() != 0:
 			return nil
@@ -93,9 +90,9 @@ func watchLocks(cmd *cobra.Command, o cluster.WatchOptions, format string) error
 		case finalForWatch(err):
 			return err
 		}
-		if !silent {
-			silent = true
-			fmt.Fprintf(cmd.ErrOrStderr(), "holdfast: no server answers (%v); still trying\n", err)
+		if !broken {
+			broken = true
+			fmt.Fprintf(cmd.ErrOrStderr(), "holdfast: the watch broke (%s); trying again\n", printable(plainText(err)))
 		}
 		pause(ctx, watchRetry)
 	}
@@ -151,7 +148,7 @@ func printEvent(w io.Writer, e *cluster.Event, format string) error {
 		return printJSON(w, toEventJSON(e))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d  %-9s %s", e.Revision, e.Kind, printable(e.Lock))
+	fmt.Fprintf(&b, "%d  %-9s %s", e.Revision, e.Kind, quoted(e.Lock))
 	if e.Grant != 0 {
 		fmt.Fprintf(&b, "  grant %d", e.Grant)
 	}

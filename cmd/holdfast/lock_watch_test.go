@@ -69,6 +69,21 @@ func TestLockWatchOverRestarts(t *testing.T) {
 	for _, p := range []*program{watch, all} {
 		p.signal(unix.SIGINT)
 		p.expect(0)
+		// Each break is told, in turn with its end, and not the end that was
+		// asked for. (A server that starts may break a line once more.)
+		lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
+		for i, line := range lines {
+			want := "the server at " + s.addr + " went away"
+			if i%2 == 1 {
+				want = "connected to " + s.addr + " again"
+			}
+			if !strings.Contains(line, want) {
+				t.Errorf("line %d of stderr is %q, want %q", i+1, line, want)
+			}
+		}
+		if len(lines) < 4 || len(lines)%2 != 0 {
+			t.Errorf("stderr %q, want a line for each break and each end of one", lines)
+		}
 	}
 }
 
