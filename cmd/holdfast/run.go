@@ -66,6 +66,9 @@ CMD gets HOLDFAST_LOCK, HOLDFAST_TOKEN (the fencing token, for a gate) and
 HOLDFAST_TOKEN_NUMBER in its environment. Its arguments reach it as they are;
 no shell is involved unless you name one: -- sh -c '…'.
 
+The wait for the lock ends early if the service cannot be reached, or refuses
+new work, for 5 s. If an operator ends the session that waits, run queues again.
+
 SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGWINCH are forwarded
 to the group, once. On a terminal, Ctrl-C and Ctrl-Z reach the command as if
 it ran alone.
