@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,9 +176,9 @@ func (b *bench) freezeRound(rng *rand.Rand, round string, try bool, acquire func
 // answer, so the lease is over when it wakes; the request is begun anew.
 func TestSleepBeforeAnyAnswer(t *testing.T) {
 	bubble(t, func(b *bench) {
-		var slept time.Duration
+		var slept atomic.Int64
 		o := b.options()
-		o.Clock = func() time.Duration { return b.clock() + slept }
+		o.Clock = func() time.Duration { return b.clock() + time.Duration(slept.Load()) }
 		l, link := b.locker(o)
 		g := b.acquire(l, "x")
 		link.On(func(c drivertest.Call) drivertest.Fault {
@@ -186,7 +187,7 @@ func TestSleepBeforeAnyAnswer(t *testing.T) {
 			}
 			return drivertest.Fault{}
 		})
-		time.AfterFunc(ttl/20, func() { slept = 10 * ttl })
+		time.AfterFunc(ttl/20, func() { slept.Store(int64(10 * ttl)) })
 		second, err := l.Acquire(b.ctx, "y")
 		if err != nil {
 			b.Fatal(err)
