@@ -471,9 +471,7 @@ func (b *batch) endsOf(cmd core.Command) int {
 	case core.Release:
 		return b.state.GrantEndCost(c.Grant, !c.Failed)
 	case core.Revoke:
-		if c.Now || c.Free {
-			return b.state.GrantEndCost(c.Grant, false)
-		}
+		return b.state.RevokeCost(c)
 	case core.Reopen:
 		return b.state.ReopenCost(c.Lock)
 	case core.Cancel:

@@ -33,6 +33,14 @@ func (s *State) GrantEndCost(number uint64, success bool) int {
 	return s.handOnCost(l)
 }
 
+// RevokeCost is [State.GrantEndCost] for a revoke, which may only mark.
+func (s *State) RevokeCost(c Revoke) int {
+	if !c.Now && !c.Free {
+		return 0
+	}
+	return s.GrantEndCost(c.Grant, false)
+}
+
 // ReopenCost is how many waits leave the queue when a closed lock is opened.
 func (s *State) ReopenCost(name string) int {
 	l, ok := s.locks.Get(&lock{name: name})

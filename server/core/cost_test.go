@@ -42,7 +42,7 @@ func TestCostIsAnUpperBound(t *testing.T) {
 			case Release:
 				cost = w.s.GrantEndCost(c.Grant, !c.Failed)
 			case Revoke:
-				cost = w.s.GrantEndCost(c.Grant, false)
+				cost = w.s.RevokeCost(c)
 			case Reopen:
 				cost = w.s.ReopenCost(c.Lock)
 			}
