@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"holdfast/driver"
 	"holdfast/wire"
@@ -39,6 +40,9 @@ func onlyCalls(prefix string, next http.Handler) http.Handler {
 		case r.Method != http.MethodPost:
 			w.Header().Set("Allow", http.MethodPost)
 			misused(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s of a method: want POST %s with Content-Type: %s and a body, at least {}", r.Method, r.URL.Path, types[0]))
+		case all.ByName(protoreflect.Name(name)).IsStreamingClient() && r.ProtoMajor < 2:
+			w.Header().Set("Connection", "close")
+			misused(w, http.StatusHTTPVersionNotSupported, fmt.Sprintf("%s is a stream in both directions: want HTTP/2; over HTTP/1.1 each of its frames is a method of its own", name))
 		case !slices.Contains(types, contentType(r)):
 			w.Header().Set("Accept-Post", strings.Join(types, ", "))
 			misused(w, http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %q: want %s", clip(r.Header.Get("Content-Type")), wanted(name, types)))
@@ -57,6 +61,7 @@ func contentTypes(path string, h http.Handler) []string {
 		panic(err) // a path of ours
 	}
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0 // a stream of both directions takes nothing over less
+	r.ProtoMajor, r.ProtoMinor = 2, 0                      // else a stream in both directions is refused for that
 	r.Header.Set("Content-Type", "?")
 	h.ServeHTTP(&probe, r)
 	var types []string

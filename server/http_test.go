@@ -9,11 +9,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"holdfast/wire/holdfastv1"
 )
 
 const acquirePath = "/holdfast.v1.LockService/Acquire"
@@ -89,6 +92,7 @@ func TestWhatThePortRefuses(t *testing.T) {
 		{"JSON for a stream", "POST", "/holdfast.v1.LockService/Watch", `{}`, nil, 415, "Poll"},
 		{"too long, chunked", "POST", acquirePath, `{"lock":"` + strings.Repeat("a", 5<<20) + `"}`, func(r *http.Request) { r.ContentLength = -1 }, 429, "resource_exhausted"},
 		{"charset in capitals", "POST", acquirePath, `{"nme":"x"}`, set("Content-Type", "Application/JSON; charset=UTF-8"), 400, "nme"},
+		{"a stream in both directions over HTTP/1.1", "POST", "/holdfast.v1.LockService/Session", `{}`, set("Content-Type", "application/connect+json"), 505, "want HTTP/2"},
 		{"unknown page", "GET", "/nothing", ``, nil, 404, ""},
 		{"empty body", "POST", acquirePath, ``, nil, 400, "empty body"},
 		{"broken JSON", "POST", acquirePath, `{"lock":`, nil, 400, "invalid_argument"},
@@ -323,5 +327,26 @@ func TestStopEndsWhatWaits(t *testing.T) {
 	a.w, b.w = w2, w2
 	if _, e := a.keepAlive(); e != nil {
 		t.Errorf("the session did not survive: %v", e)
+	}
+}
+
+// TestEveryMethodTakesItsContentTypes: what is refused for its content type is
+// exactly what the RPC layer would refuse.
+func TestEveryMethodTakesItsContentTypes(t *testing.T) {
+	w := start(t)
+	prefix, calls := w.service.handler()
+	all := holdfastv1.File_holdfast_v1_holdfast_proto.Services().ByName("LockService").Methods()
+	for i := range all.Len() {
+		m := all.Get(i)
+		types := contentTypes(prefix+string(m.Name()), calls)
+		want := []string{"application/grpc", "application/grpc+proto", "application/grpc-web+proto", "application/proto", "application/json; charset=utf-8"}
+		if m.IsStreamingServer() {
+			want = []string{"application/grpc", "application/grpc+proto", "application/grpc-web+proto", "application/connect+proto", "application/connect+json"}
+		}
+		for _, one := range want {
+			if !slices.Contains(types, one) {
+				t.Errorf("%s does not take %s: %v", m.Name(), one, types)
+			}
+		}
 	}
 }
