@@ -61,7 +61,6 @@ func contentTypes(path string, h http.Handler) []string {
 		panic(err) // a path of ours
 	}
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0 // a stream of both directions takes nothing over less
-	r.ProtoMajor, r.ProtoMinor = 2, 0                      // else a stream in both directions is refused for that
 	r.Header.Set("Content-Type", "?")
 	h.ServeHTTP(&probe, r)
 	var types []string
