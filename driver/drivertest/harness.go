@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -182,6 +183,13 @@ func (s *stage) mustAcquireIn(a *actor, lock string, bound time.Duration, opts .
 	if err != nil {
 		s.Fatalf("%s: %v", a.label, err)
 	}
+	return s.keep(g)
+}
+
+// keep keeps a grant from being dropped before its case is over: one to which
+// nothing leads any more is given up.
+func (s *stage) keep(g *holdfast.Grant) *holdfast.Grant {
+	s.Cleanup(func() { runtime.KeepAlive(g) })
 	return g
 }
 
@@ -233,7 +241,7 @@ func (s *stage) granted(p *pending, bound time.Duration) *holdfast.Grant {
 	if p.err != nil {
 		s.Fatalf("not granted: %v", p.err)
 	}
-	return p.g
+	return s.keep(p.g)
 }
 
 func (s *stage) ends(p *pending, bound time.Duration) {

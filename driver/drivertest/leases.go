@@ -63,6 +63,9 @@ func (s *stage) c19() {
 	if p.at.Before(lost) {
 		s.Errorf("granted %v before the loss", lost.Sub(p.at))
 	}
+	if c := g.Cause(); c == nil || c.Cause != holdfast.CauseUnreachable {
+		s.Errorf("cause is %v, want unreachable", c)
+	}
 }
 
 // c20: however a client goes away, it stops renewing and the lock is free.
