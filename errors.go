@@ -181,6 +181,8 @@ func kindOf(err error) error {
 		return ErrLimit
 	case driver.SessionLost:
 		return ErrSessionLost
+	case driver.NotHeld: // granted, and taken back before the answer came
+		return ErrLost
 	}
 	return nil
 }

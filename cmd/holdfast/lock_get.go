@@ -63,6 +63,9 @@ func printLock(w io.Writer, l *cluster.Lock, servers string) error {
 	if l.Limit > 1 {
 		p.line("permits", fmt.Sprintf("%d of %d in use", len(l.Holders), l.Limit))
 	}
+	if l.Sealed {
+		p.line("sealed", "a holder was revoked: nobody joins this shared run, who comes waits until its last holder has gone")
+	}
 	if l.Closed {
 		p.line("closed", fmt.Sprintf("by %s, opens in %s, at %s", l.ClosedCause, brief(l.OpensIn), time.Now().Add(l.OpensIn).Format(time.DateTime)))
 	}

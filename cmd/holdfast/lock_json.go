@@ -19,6 +19,7 @@ type lockJSON struct {
 	Limit          uint32       `json:"limit,omitempty"`
 	Value          *[]byte      `json:"value,omitempty"`
 	ValueSession   string       `json:"value_session,omitempty"`
+	Sealed         bool         `json:"sealed,omitempty"`
 	Closed         bool         `json:"closed"`
 	ClosedCause    string       `json:"closed_cause,omitempty"`
 	OpensInMS      int64        `json:"opens_in_ms,omitempty"`
@@ -111,7 +112,7 @@ func toLockJSON(l *cluster.Lock, servers string) lockJSON {
 	out := lockJSON{
 		Name: l.Name, Holders: []holderJSON{}, Waiters: l.Waiters, Limit: l.Limit,
 		Value: bytesIf(l.HasValue, l.Value), ValueSession: numberIf(l.ValueSession),
-		Closed: l.Closed, ClosedCause: l.ClosedCause, OpensInMS: millis(l.OpensIn),
+		Sealed: l.Sealed, Closed: l.Closed, ClosedCause: l.ClosedCause, OpensInMS: millis(l.OpensIn),
 		CreateRevision: number(l.CreateRevision), ModifyRevision: number(l.ModifyRevision),
 		Revision: number(l.Read.Revision),
 	}

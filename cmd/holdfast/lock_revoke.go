@@ -20,6 +20,7 @@ type revokedJSON struct {
 	Now             bool   `json:"now"`
 	Revision        string `json:"revision"`
 	RevocationToken string `json:"revocation_token"`
+	Note            string `json:"note,omitempty"`
 }
 
 func lockRevokeCmd() *cobra.Command {
@@ -94,14 +95,17 @@ func revoke(cmd *cobra.Command, name string, grant uint64, now bool, format stri
 	}
 	if format == formatJSON {
 		return printJSON(cmd.OutOrStdout(), revokedJSON{
-			Lock: name, Grant: number(grant), Now: now, Revision: number(res.Revision), RevocationToken: res.Token.String(),
+			Lock: name, Grant: number(grant), Now: now, Revision: number(res.Revision), RevocationToken: res.Token.String(), Note: res.Note,
 		})
 	}
 	what := "the holder is told to stop; the lock is free when it has, or when its lease has run out"
 	if now {
-		what = "the lock is free"
+		what = "it holds no more"
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "grant %d of lock %q revoked: %s\nrevocation token, to arm gates with: %s\n", grant, name, what, res.Token)
+	if err == nil && res.Note != "" {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "note: %s\n", res.Note)
+	}
 	return err
 }
 

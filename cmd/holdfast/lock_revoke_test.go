@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,9 +38,45 @@ func TestLockRevoke(t *testing.T) {
 	// --now frees the lock while the holder still stops.
 	p, h = hold()
 	text := run(t, 0, s.on(), "lock", "revoke", "r", "--now", "--token", h.Grant).stdout.String()
-	if !strings.Contains(text, "the lock is free") {
+	if !strings.Contains(text, "it holds no more") {
 		t.Errorf("printed %q", text)
 	}
 	s.free(t, "r")
 	p.expect(exitLost).says("revoked")
+}
+
+// TestLockRevokeOfASharedHolder: arming the revocation token fences the whole
+// run, so the operator is told, and nobody joins the run any more.
+func TestLockRevokeOfASharedHolder(t *testing.T) {
+	t.Parallel()
+	s := dev(t)
+	end := filepath.Join(t.TempDir(), "end")
+	reader := func() *program {
+		return start(t, s.on(), "run", "shared", "--shared", "--ttl", "10s", "--", "bash", "-c", untilFile, "x", end)
+	}
+	first, second := reader(), reader()
+	var l lockJSON
+	eventually(t, "two shared holders", func() bool {
+		var ok bool
+		l, ok = s.lock(t, "shared")
+		return ok && len(l.Holders) == 2
+	})
+	text := run(t, 0, s.on(), "lock", "revoke", "shared", "--now", "--token", l.Holders[0].Grant).stdout.String()
+	if !strings.Contains(text, "note: ") {
+		t.Errorf("the operator is not told what arming the token does:\n%s", text)
+	}
+	text = run(t, 0, s.on(), "lock", "get", "shared").stdout.String()
+	if !strings.Contains(text, "sealed") {
+		t.Errorf("lock get does not say that the run is sealed:\n%s", text)
+	}
+	if l, _ = s.lock(t, "shared"); !l.Sealed || len(l.Holders) != 1 {
+		t.Errorf("got %+v, want a sealed run with one holder", l)
+	}
+	eventually(t, "end of the revoked holder's command", func() bool { return first.ended() || second.ended() })
+	create(t, end)
+	codes := []int{first.wait(), second.wait()}
+	slices.Sort(codes)
+	if codes[0] != 0 || codes[1] != exitLost {
+		t.Errorf("exit codes %v, want 0 and %d", codes, exitLost)
+	}
 }

@@ -29,6 +29,9 @@ type Revoked struct {
 	// Token is the revocation token: it can arm a gate, so that the old
 	// holder's token is refused there, and can never write.
 	Token fence.Token
+	// Note warns the operator, if there is something to know before a gate is
+	// armed; else it is empty.
+	Note string
 }
 
 // Revoke takes a grant back from its holder (operator). grant is the grant's
@@ -47,7 +50,7 @@ func (c *Client) Revoke(ctx context.Context, name string, grant uint64, o Revoke
 	if err != nil {
 		return nil, &driver.Error{Kind: driver.Internal, Outcome: driver.Yes, Lock: name, Msg: "revoked, but the revocation token makes no sense: " + err.Error(), Err: err}
 	}
-	return &Revoked{Revision: res.GetRevision(), Token: token}, nil
+	return &Revoked{Revision: res.GetRevision(), Token: token, Note: res.GetNote()}, nil
 }
 
 // ExpelSession ends another's session (operator): all that it holds is free at

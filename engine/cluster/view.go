@@ -36,9 +36,12 @@ type Lock struct {
 	Waiters      int
 	Queue        []Waiter // in order, as far as it was asked for
 	Closed       bool
-	ClosedCause  string        // "lock-delay" or "once-per"
-	OpensIn      time.Duration // how long it stays closed
-	Read         ReadInfo
+	// Sealed says that the shared run was revoked from: nobody joins it, who
+	// comes waits until its last holder has gone.
+	Sealed      bool
+	ClosedCause string        // "lock-delay" or "once-per"
+	OpensIn     time.Duration // how long it stays closed
+	Read        ReadInfo
 }
 
 // Holder is one holder of a lock.
@@ -137,7 +140,7 @@ func (d *decoder) lock(m *holdfastv1.Lock, r *holdfastv1.ReadInfo) Lock {
 		Name: m.GetName(), CreateRevision: m.GetCreateRevision(), ModifyRevision: m.GetModifyRevision(),
 		HasValue: m != nil && m.Value != nil, Value: m.GetValue(), ValueSession: m.GetValueSession(),
 		Limit: m.GetLimit(), Waiters: int(m.GetWaiters()),
-		Closed: m.GetClosed(), ClosedCause: m.GetClosedCause(), OpensIn: wire.FromMillis(m.GetOpensInMs()),
+		Sealed: m.GetSealed(), Closed: m.GetClosed(), ClosedCause: m.GetClosedCause(), OpensIn: wire.FromMillis(m.GetOpensInMs()),
 		Read: readInfo(r),
 	}
 	for _, h := range m.GetHolders() {
