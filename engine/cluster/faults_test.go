@@ -158,7 +158,9 @@ func TestCasebookC21_C22_LineThatSwallowsEverything(t *testing.T) {
 		return g.Context().Err() != nil
 	})
 	lost := time.Now()
-	if off := lost.Sub(last.Add(ttl - margin)); off < -10*time.Millisecond || off > 300*time.Millisecond {
+	// The observer notes a keepalive a little after it left, more so on a busy
+	// machine, so that the loss seems early by as much.
+	if off := lost.Sub(last.Add(ttl - margin)); off < -margin || off > ttl/3 {
 		t.Errorf("lost %v after the last good keepalive left, want %v", lost.Sub(last), ttl-margin)
 	}
 	if g.Cause().Cause != holdfast.CauseUnreachable {
