@@ -41,7 +41,7 @@ type service struct {
 // handler is the service as an HTTP handler, and the path that it serves.
 func (s *service) handler() (string, http.Handler) {
 	return holdfastv1connect.NewLockServiceHandler(s,
-		wire.Limits(), wire.Strict(),
+		wire.Limits(), wire.BoundedGzip(), wire.Strict(),
 		connect.WithCompressMinBytes(1024),
 		connect.WithInterceptors(edge{s}),
 		connect.WithRecover(s.recovered),
