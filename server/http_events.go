@@ -53,6 +53,9 @@ func (s *service) serveEvents(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx passes events on at once
+	if r.Method == http.MethodHead {
+		return // that was all of it
+	}
 	out := &eventWriter{w: w, flush: http.NewResponseController(w).Flush, slow: slow}
 	if reload {
 		out.reload(uint64(f.at))

@@ -1,11 +1,15 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What is small on the line and long when it is unpacked is unpacked as far as
@@ -24,6 +28,25 @@ func TestABombIsNotUnpackedToItsEnd(t *testing.T) {
 	})
 	if status != http.StatusTooManyRequests || !strings.Contains(body, "4194304") || strings.Contains(body, "67108864") {
 		t.Errorf("%d %s: want a refusal that names the limit, and not the length, which nobody should have counted", status, body)
+	}
+}
+
+// The header of a stream of events can be asked for alone, and the connection
+// serves the next request.
+func TestHeadOfAStreamOfEventsEnds(t *testing.T) {
+	w := start(t)
+	c, err := net.Dial("tcp", w.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "HEAD /v1/watch HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	all, err := io.ReadAll(bufio.NewReader(c))
+	if err != nil || !strings.Contains(string(all), "text/event-stream") || !strings.HasSuffix(string(all), "ok\n") {
+		t.Errorf("%q, %v", all, err)
 	}
 }
 
