@@ -52,13 +52,23 @@ func withCall(serving, undecoded *atomic.Int64, next http.Handler) http.Handler 
 		if r.Method == http.MethodPost {
 			c.undecoded = undecoded
 			undecoded.Add(1)
+		}
+		if r.Method == http.MethodPost || r.ContentLength != 0 {
+			// Package http itself waits for a body that no handler read.
 			_ = c.mu.control.SetReadDeadline(time.Now().Add(bodyWithin))
 		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+	})
+}
+
+// withinLength refuses calls whose bodies are too long.
+func withinLength(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.ContentLength > wire.MaxFrame+envelope {
 			refuseLength(w, r)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+		next.ServeHTTP(w, r)
 	})
 }
 

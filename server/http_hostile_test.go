@@ -50,3 +50,22 @@ func TestHeadOfAStreamOfEventsEnds(t *testing.T) {
 	}
 }
 
+// A body that nobody asked for, and that does not come, holds no connection
+// for ever, whatever the request is.
+func TestBodiesThatNobodyReadsAreCut(t *testing.T) {
+	for _, r := range []struct {
+		name, method, host string
+		length             int64
+	}{
+		{"GET", "GET", "localhost", 10}, {"GET in chunks", "GET", "localhost", -1}, {"another host", "POST", "evil.example", 10},
+	} {
+		c := &deadlines{recorder: recorder{header: http.Header{}}}
+		req, _ := http.NewRequestWithContext(t.Context(), r.method, "/", io.NopCloser(strings.NewReader("")))
+		req.Host, req.ContentLength = r.host, r.length
+		s := &Server{}
+		s.guards(true, http.NotFoundHandler()).ServeHTTP(c, req)
+		if c.read.IsZero() || time.Until(c.read) > bodyWithin {
+			t.Errorf("%s: deadline %v", r.name, c.read)
+		}
+	}
+}

@@ -88,9 +88,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, conns: newConns(listener), ended: make(chan struct{}), stop: make(chan context.Context, 1)}
 	var handler atomic.Pointer[http.Handler]
-	s.http = newHTTP(guarded(loopback, cfg.AllowedHosts, withCall(&s.serving, &s.undecoded, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.http = newHTTP(s.guards(loopback, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*handler.Load()).ServeHTTP(w, r)
-	}))), cfg.Logger)
+	})), cfg.Logger)
 	first := starting()
 	handler.Store(&first)
 	served := make(chan error, 1)
@@ -113,6 +113,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	go s.run(served)
 	cfg.Logger.Info("serving", "address", s.Addr(), "dir", cfg.Dir, "version", cfg.Version)
 	return s, nil
+}
+
+// guards is what stands before every handler. A body that does not come must
+// not hold whoever is refused either, so withCall is the first.
+func (s *Server) guards(loopback bool, next http.Handler) http.Handler {
+	return withCall(&s.serving, &s.undecoded, guarded(loopback, s.cfg.AllowedHosts, withinLength(next)))
 }
 
 // serve puts the real handlers in place.
