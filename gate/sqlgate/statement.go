@@ -129,12 +129,18 @@ func (l *lexer) next() (token, error) {
 	return token{tokenOther, string(rune(c))}, nil
 }
 
+// byteOrderMark is a blank where a token could begin; within a word it is a
+// letter like any other.
+const byteOrderMark = "\ufeff"
+
 func (l *lexer) skipBlank() error {
 	for l.at < len(l.text) {
 		rest := l.text[l.at:]
 		switch {
 		case strings.IndexByte(" \t\n\f\r", rest[0]) >= 0:
 			l.at++
+		case strings.HasPrefix(rest, byteOrderMark):
+			l.at += len(byteOrderMark)
 		case strings.HasPrefix(rest, "--"):
 			end := strings.IndexByte(rest, '\n')
 			if end < 0 {

@@ -27,6 +27,7 @@ var writes = []string{
 	"UPDATE t SET v = '$a('",
 	"UPDATE t SET v = v -1--1",
 	"INSERT INTO commit_log VALUES (1)",
+	"\ufeffUPDATE t SET v =\ufeff1", "UPDATE a\ufeffholdfast_gate SET v = 1;\ufeff",
 }
 
 // smuggled are texts that Do refuses: each would leave the step, or touch the
@@ -51,13 +52,15 @@ var smuggled = []string{
 	"UPDATE t SET v = '\x00'; COMMIT --'",
 	"UPDATE t SET v = 'open", `UPDATE t SET v = "open`, "UPDATE t SET v = `open", "UPDATE t SET v = [open", "UPDATE t SET v = 1 /* open", "UPDATE t SET v = 1 /*/",
 	"PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", "ATTACH 'x.db' AS x", "DETACH x", "VACUUM", "VACUUM INTO 'x.db'", "ANALYZE", "REINDEX", "EXPLAIN UPDATE t SET v = 1",
-	"SELECT 1", "VALUES (1)", "(UPDATE t SET v = 1)", "'UPDATE' t SET v = 1", `"UPDATE" t SET v = 1`, "\ufeffUPDATE t SET v = 1",
+	"SELECT 1", "VALUES (1)", "(UPDATE t SET v = 1)", "'UPDATE' t SET v = 1", `"UPDATE" t SET v = 1`,
 	"CREATE TRIGGER x AFTER INSERT ON t BEGIN DELETE FROM t; END",
 	"UPDATE holdfast_gate_mark SET number = 1", "UPDATE main.HOLDFAST_Gate_Mark SET number = 1",
 	`DELETE FROM "holdfast_gate_mark"`, "DELETE FROM 'holdfast_gate'", "DELETE FROM [holdfast_gate]", "DELETE FROM `holdfast_gate`",
 	"DROP TRIGGER holdfast_gate_mark_update", "ALTER TABLE holdfast_gate RENAME TO x", "ALTER TABLE t RENAME TO holdfast_gate_x",
 	"WITH x AS (SELECT 1) DELETE FROM holdfast_gate", "CREATE VIEW v AS SELECT * FROM holdfast_gate",
 	"CREATE TEMP TABLE holdfast_gate (x)",
+	// SQLite takes a byte order mark for a blank, wherever a token may begin.
+	"DROP TRIGGER \ufeffholdfast_gate_mark_update", "UPDATE main.\ufeff\ufeffholdfast_gate SET active = ''", "UPDATE t SET v = 1;\ufeffCOMMIT",
 }
 
 func TestStatements(t *testing.T) {
@@ -123,6 +126,21 @@ func FuzzStatementStaysInTheStep(f *testing.F) {
 			t.Fatalf("%q passes the check and left the step (%v)", text, err)
 		}
 	})
+}
+
+// The check of the check: SQLite takes a byte order mark for a blank.
+func TestAByteOrderMarkIsABlank(t *testing.T) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	for _, text := range []string{"CREATE TABLE t (v)", "\ufeffDROP TABLE \ufefft;\ufeff", "CREATE TABLE t (v)"} {
+		if _, err := db.Exec(text); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }
 
 // The check of the check: SQLite does take these out of the step.
