@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +49,7 @@ func newClient(d driver.Driver, o *Options) (*client, error) {
 	}
 	if complete.Host == "" {
 		if host, err := os.Hostname(); err == nil {
-			complete.Host = host[:min(len(host), MaxLabel)]
+			complete.Host = strings.ToValidUTF8(host[:min(len(host), MaxLabel)], "")
 		}
 	}
 	c := &client{d: d, o: complete, closeDone: make(chan struct{})}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"holdfast/driver"
 	"holdfast/fence"
@@ -42,9 +43,9 @@ type Options struct {
 	// with its retries; default 5 s.
 	OpenTimeout time.Duration
 	// Label says, for people, who holds a lock ("billing run on db7"); at
-	// most 256 bytes. It never decides ownership.
+	// most 256 bytes of UTF-8. It never decides ownership.
 	Label string
-	// Host is the machine's name, for people; at most 256 bytes.
+	// Host is the machine's name, for people; at most 256 bytes of UTF-8.
 	Host string
 	// Clock tells the time since any fixed start, and must count the time
 	// that the machine sleeps. The default is CLOCK_BOOTTIME on Linux. Only
@@ -102,6 +103,10 @@ func (o *Options) complete() (Options, error) {
 		return c, fmt.Errorf("%w: label has %d bytes: at most %d are allowed", ErrInvalid, len(c.Label), MaxLabel)
 	case len(c.Host) > MaxLabel:
 		return c, fmt.Errorf("%w: host has %d bytes: at most %d are allowed", ErrInvalid, len(c.Host), MaxLabel)
+	case !utf8.ValidString(c.Label):
+		return c, fmt.Errorf("%w: label %q is not UTF-8", ErrInvalid, c.Label)
+	case !utf8.ValidString(c.Host):
+		return c, fmt.Errorf("%w: host %q is not UTF-8", ErrInvalid, c.Host)
 	}
 	if c.Clock == nil {
 		c.Clock = sinceBoot

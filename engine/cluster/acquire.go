@@ -58,8 +58,13 @@ func (c *Client) Acquire(ctx context.Context, name string, o AcquireOptions, opt
 	return c.locker.Acquire(ctx, name, opts...)
 }
 
+// maxValue is the longest value of a lock, in bytes (DESIGN §3).
+const maxValue = 4096
+
 // check refuses what makes no sense together, where the client can say it
-// better than the service. The service checks everything.
+// better than the service, and what no frame could carry: that would break the
+// line, again and again, on which all sessions of the client are kept alive.
+// The service checks everything.
 func (o *AcquireOptions) check() error {
 	for _, d := range []struct {
 		name  string
@@ -70,6 +75,8 @@ func (o *AcquireOptions) check() error {
 		}
 	}
 	switch {
+	case len(o.Value) > maxValue:
+		return fmt.Errorf("value of %d bytes: at most %d are allowed", len(o.Value), maxValue)
 	case o.Shared && o.Limit > 1:
 		return fmt.Errorf("option Shared with Limit %d: a lock with permits has no shared holders; choose one", o.Limit)
 	case o.RetryFailed && o.OncePer == 0:

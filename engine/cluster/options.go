@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"holdfast"
@@ -68,7 +69,7 @@ func (o *Options) host() string {
 		return o.Host
 	}
 	name, _ := os.Hostname() // for people only: "" will do
-	return name
+	return strings.ToValidUTF8(name, "")
 }
 
 func (o *Options) dialer() dialFunc {

@@ -39,6 +39,9 @@ type DeleteOptions struct {
 // locker's: losing a lock's lease does not take bound values away, and ending
 // the client ends both.
 func (c *Client) Put(ctx context.Context, name string, value []byte, o PutOptions) (revision uint64, err error) {
+	if len(value) > maxValue {
+		return 0, invalid(name, "value of %d bytes: at most %d are allowed", len(value), maxValue)
+	}
 	req := &holdfastv1.PutRequest{Lock: name, Value: value, IfRevision: o.IfRevision, Bind: o.Bind, Token: tokenText(o.Token)}
 	res, err := write(ctx, c, holdfastv1connect.LockServiceClient.Put, req,
 		func(s *session, id driver.RequestID) { req.Session, req.Request = s.ref(), requestID(id) })
