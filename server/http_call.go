@@ -49,6 +49,9 @@ func withCall(serving, undecoded *atomic.Int64, next http.Handler) http.Handler 
 		c := &call{}
 		c.mu.control = http.NewResponseController(w)
 		defer c.finished()
+		if r.ProtoMajor == 1 {
+			_ = c.mu.control.SetWriteDeadline(time.Time{}) // of the connection's last call
+		}
 		if r.Method == http.MethodPost {
 			c.undecoded = undecoded
 			undecoded.Add(1)
@@ -113,6 +116,15 @@ func (c *call) readLocked() {
 	if c.undecoded != nil {
 		c.undecoded.Add(-1)
 		c.undecoded = nil
+	}
+}
+
+// answers says that the answer is ready: the client has so long to take it.
+func (c *call) answers(within time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.control != nil {
+		_ = c.mu.control.SetWriteDeadline(time.Now().Add(within))
 	}
 }
 

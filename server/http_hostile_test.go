@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -67,5 +68,54 @@ func TestBodiesThatNobodyReadsAreCut(t *testing.T) {
 		if c.read.IsZero() || time.Until(c.read) > bodyWithin {
 			t.Errorf("%s: deadline %v", r.name, c.read)
 		}
+	}
+}
+
+// A client that asks and does not read is cut off, as the streams are: each of
+// its answers may be as long as a message, and it can ask for any number.
+func TestAnswersThatNobodyReadsAreCut(t *testing.T) {
+	for _, before := range []int{0, 2} {
+		w := start(t)
+		w.service.slowAfter = 500 * time.Millisecond
+		for i := range 200 {
+			if status, body := w.json("Put", fmt.Sprintf(`{"lock":"l%d","value":"%s"}`, i, strings.Repeat("AAAA", 1365))); status != 200 {
+				t.Fatalf("%d %s", status, body)
+			}
+		}
+		c, err := net.Dial("tcp", w.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		const body = `{"pageSize":1000}`
+		request := fmt.Sprintf("POST /holdfast.v1.LockService/ListLocks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		answers := bufio.NewReader(c)
+		for range before {
+			// The limit is one for each answer, not for the connection.
+			if _, err := io.WriteString(c, request); err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := io.Copy(io.Discard, res.Body); err != nil || n < 1<<20 {
+				t.Fatalf("%d bytes, %v", n, err)
+			}
+			pause := time.NewTimer(w.service.slowAfter * 3 / 2)
+			<-pause.C
+		}
+		if _, err := io.WriteString(c, strings.Repeat(request, 64)); err != nil {
+			t.Fatal(err)
+		}
+		local := c.LocalAddr().String()
+		w.until("the connection is closed", func() bool {
+			for _, open := range w.conns.list() {
+				if open.RemoteAddr().String() == local {
+					return false
+				}
+			}
+			return true
+		})
 	}
 }

@@ -69,6 +69,7 @@ func (e edge) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 				c.decoded()
 			}
 			defer c.finished()
+			defer c.answers(e.s.slowAfter)
 		}
 		res, err := next(ctx, req)
 		if err != nil {
