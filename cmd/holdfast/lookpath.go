@@ -6,11 +6,19 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
+
+// searchPath is where commands are looked for: in PATH, else where execvp(3)
+// looks when there is no PATH, as under env -i.
+func searchPath() string {
+	if path, ok := os.LookupEnv("PATH"); ok {
+		return path
+	}
+	return "/bin:/usr/bin"
+}
 
 // findCommand looks a command up as execvp(3) would, and checks that it can be
 // executed, before a lock is asked for: with --once-per, a run that fails to
@@ -23,7 +31,7 @@ func findCommand(name, pathVar string) (string, error) {
 		return name, checkCommand(name, name)
 	}
 	var denied error
-	for _, dir := range filepath.SplitList(pathVar) {
+	for dir := range strings.SplitSeq(pathVar, ":") {
 		if dir == "" {
 			dir = "."
 		}

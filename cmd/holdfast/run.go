@@ -170,7 +170,7 @@ func (f *runFlags) request(cmd *cobra.Command, args []string) (*runRequest, erro
 
 // run acquires, runs the command under the lock, and releases.
 func (r *runRequest) run(ctx context.Context) error {
-	path, err := findCommand(r.argv[0], os.Getenv("PATH"))
+	path, err := findCommand(r.argv[0], searchPath())
 	if err != nil {
 		return err
 	}
