@@ -60,7 +60,7 @@ func (h *handle) drops() {
 func (h *handle) lose(a watchdog.Action, err error) {
 	h.loss = &Lost{Lock: h.lock, Cause: Cause(a.Cause), By: a.By, Err: cmp.Or(h.fault, err)}
 	h.s.c.losses.Add(1)
-	h.s.c.o.Logger.Warn("lock lost", "lock", h.lock, "grant", h.id, "cause", a.Cause.String(), "by", a.By, "error", h.loss.Err)
+	h.s.say("lock lost", "lock", h.lock, "grant", h.id, "cause", a.Cause.String(), "by", a.By, "error", h.loss.Err)
 	h.end(h.loss)
 }
 
@@ -194,7 +194,7 @@ func (h *handle) drop() {
 		h.asked = true
 		h.s.perform(h.s.mu.m.Release(h.s.now(), h.id, true), outcome{})
 	default:
-		h.s.c.o.Logger.Warn("grant dropped without a release", "lock", h.lock, "grant", h.id)
+		h.s.say("grant dropped without a release", "lock", h.lock, "grant", h.id)
 		h.s.perform(h.s.mu.m.Fail(h.s.now(), h.id, watchdog.Dropped), outcome{})
 	}
 }

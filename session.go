@@ -40,8 +40,9 @@ type session struct {
 		waiters map[watchdog.Request]*waiter
 		handles map[string]*handle
 		killed  bool
-		pulses  error // why the last keepalive failed
-		ends    error // why the last End failed
+		pulses  error    // why the last keepalive failed
+		ends    error    // why the last End failed
+		lines   []func() // to be logged
 	}
 }
 
@@ -177,6 +178,27 @@ func (s *session) perform(acts []watchdog.Action, o outcome) {
 		}
 	}
 	s.schedule()
+	s.log()
+}
+
+// say logs a warning soon; s.mu is held. It does not wait for it: a log that
+// is stuck must keep nobody from learning that a grant is lost.
+func (s *session) say(msg string, args ...any) {
+	s.mu.lines = append(s.mu.lines, func() { s.c.o.Logger.Warn(msg, args...) })
+}
+
+// log writes the lines that were said, in order.
+func (s *session) log() {
+	lines := s.mu.lines
+	s.mu.lines = nil
+	if len(lines) == 0 {
+		return
+	}
+	go func() {
+		for _, line := range lines {
+			line()
+		}
+	}()
 }
 
 // lossError is what the service last said, as far as it explains a loss.

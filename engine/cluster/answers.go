@@ -173,7 +173,8 @@ func (l *link) detached(st *stream, n *holdfastv1.DetachedNotice) {
 	if s == nil || s.on != st {
 		return
 	}
-	l.log.Warn("another client took a session over; what it held here is lost",
+	// Not with link.mu held: a log that is stuck must not stop the line.
+	go l.log.Warn("another client took a session over; what it held here is lost",
 		"session", wire.FormatID(s.id), "reason", n.GetReason())
 	l.lose(s, &driver.Error{
 		Kind: driver.SessionLost, Outcome: driver.No, Err: errTakeover,
