@@ -29,6 +29,9 @@ func (st *stream) handle(ctx context.Context, req *holdfastv1.SessionRequest) er
 			return invalid("a frame has id 0: want a number above 0, which its answer carries")
 		}
 		for _, id := range f.GetKeepAlives().GetSessionIds() {
+			if st.in.over() {
+				return errOver
+			}
 			if !st.keepAlive(f.GetId(), id) {
 				deferred = append(deferred, late{f.GetId(), id})
 			}
@@ -42,11 +45,17 @@ func (st *stream) handle(ctx context.Context, req *holdfastv1.SessionRequest) er
 		}
 	}
 	for _, d := range deferred {
+		if st.in.over() {
+			return errOver
+		}
 		if !st.keepAlive(d.frame, d.session) {
 			st.pulse(d.frame, &holdfastv1.SessionPulse{SessionId: d.session, Error: wire.ErrorInfo(classify(st.notMine(d.session)))})
 		}
 	}
 	for _, f := range frames {
+		if st.in.over() {
+			return errOver
+		}
 		st.ordinary(f)
 	}
 	return nil
@@ -61,9 +70,12 @@ func (st *stream) notMine(id uint64) error {
 }
 
 // enter waits for room for one more request; see [window].
-func (st *stream) enter() {
-	st.in.enter(func() int { return st.s.voices.spokenBy(st) })
+func (st *stream) enter() bool {
+	return st.in.enter(func() int { return st.s.voices.spokenBy(st) })
 }
+
+// errOver ends the reading of a stream that has ended for a reason of its own.
+var errOver error = &driver.Error{Kind: driver.Unavailable, Outcome: driver.No, Msg: "the stream has ended: connect again"}
 
 // keepAlive hands one session's keepalive on, unless this stream does not
 // speak for the session.
@@ -72,7 +84,9 @@ func (st *stream) keepAlive(frame, session uint64) bool {
 	if !st.s.voices.speaks(st, id) {
 		return false
 	}
-	st.enter()
+	if !st.enter() {
+		return true // nobody waits for the answer
+	}
 	st.s.node.Keepalive(id, func(p Pulse) {
 		st.in.leave()
 		out := &holdfastv1.SessionPulse{SessionId: session}
@@ -178,7 +192,9 @@ func (st *stream) open(frame uint64, m *holdfastv1.OpenSessionRequest) error {
 		return err
 	}
 	cmd.ID = st.s.node.NewSessionID()
-	st.enter()
+	if !st.enter() {
+		return errOver
+	}
 	out := &holdfastv1.OpenSessionResponse{TtlMs: wire.Millis(cmd.TTL)}
 	if m.GetSecret() == "" {
 		out.Secret = drawn.String()
@@ -228,7 +244,9 @@ func (st *stream) acquire(frame uint64, m *holdfastv1.AcquireRequest) error {
 	if cmd.Session, err = st.owned(m.GetSession()); err != nil {
 		return err
 	}
-	st.enter()
+	if !st.enter() {
+		return errOver
+	}
 	answered := false
 	st.s.node.Submit(cmd, func(a Answer) {
 		if !answered {
@@ -252,7 +270,9 @@ func (st *stream) acquire(frame uint64, m *holdfastv1.AcquireRequest) error {
 // submit proposes a command for which one answer is final, and queues done
 // when it took effect.
 func (st *stream) submit(frame uint64, cmd core.Command, done *holdfastv1.ServerFrame) {
-	st.enter()
+	if !st.enter() {
+		return
+	}
 	st.s.node.Submit(cmd, func(a Answer) {
 		st.in.leave()
 		if err := st.s.decided(a); err != nil {

@@ -23,17 +23,22 @@ type window struct {
 	closed bool
 }
 
-// enter counts one more request. It waits for room, unless the stream ends;
-// sessions says how many sessions the stream speaks for. Only the stream's
+// enter counts one more request, for which it waits for room; sessions says how
+// many sessions the stream speaks for. It returns false once the stream has
+// ended: what nobody waits for any more is not handed on. Only the stream's
 // reader may call it.
-func (w *window) enter(sessions func() int) {
+func (w *window) enter(sessions func() int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left.L = &w.mu
 	for w.open >= maxUnanswered && !w.closed && w.open >= maxUnanswered+2*sessions() {
 		w.left.Wait()
 	}
+	if w.closed {
+		return false
+	}
 	w.open++
+	return true
 }
 
 // leave counts one answer.
@@ -44,10 +49,17 @@ func (w *window) leave() {
 	w.left.Signal()
 }
 
-// close lets everybody through from now on.
+// close lets nobody through from now on.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
 	w.left.Broadcast()
+}
+
+// over reports whether close was called.
+func (w *window) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed
 }
