@@ -112,6 +112,7 @@ func (l *link) failedFrame(st *stream, p *pending, e *driver.Error) {
 			Msg: "the service refused to attach this client to its session: " + e.Error(),
 		})
 	case p.call.kind == callAttach:
+		st.useful = false // else the next try would follow at once, and so on
 		l.leaveLocked(st, e, "")
 	default:
 		delete(l.mu.opens, p.call)
