@@ -86,7 +86,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		_ = listener.Close()
 		return nil, fmt.Errorf("listen is %q, which is now %s: want a loopback address", cfg.Listen, listener.Addr())
 	}
-	s := &Server{cfg: cfg, conns: newConns(listener), ended: make(chan struct{}), stop: make(chan context.Context, 1)}
+	s := &Server{cfg: cfg, conns: newConns(listener, cfg.Logger), ended: make(chan struct{}), stop: make(chan context.Context, 1)}
 	var handler atomic.Pointer[http.Handler]
 	s.http = newHTTP(s.guards(loopback, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*handler.Load()).ServeHTTP(w, r)

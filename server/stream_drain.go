@@ -1,6 +1,7 @@
 package server
 
 import (
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -13,11 +14,14 @@ const (
 )
 
 // conns are the open connections, so that they can be drained after a stall
-// (B9).
+// (B9), and counted: each is an open file, and the log needs some too.
 type conns struct {
 	net.Listener
-	mu  sync.Mutex
-	all map[*conn]struct{}
+	log  *slog.Logger
+	mu   sync.Mutex
+	most int
+	full bool // and that was logged
+	all  map[*conn]struct{}
 }
 
 // conn knows whether somebody waits in Read, and how much was read.
@@ -28,19 +32,46 @@ type conn struct {
 	reads  atomic.Uint64
 }
 
-func newConns(l net.Listener) *conns { return &conns{Listener: l, all: make(map[*conn]struct{})} }
+func newConns(l net.Listener, log *slog.Logger) *conns {
+	return &conns{Listener: l, log: log, most: connsWithin(fileLimit()), all: make(map[*conn]struct{})}
+}
 
-// Accept implements [net.Listener].
+// connsWithin is how many connections there may be if the process may have so
+// many open files: 64 are kept for the log and the like, of few files half.
+func connsWithin(files uint64) int {
+	return int(min(files-min(64, files/2), 1<<20))
+}
+
+// Accept implements [net.Listener]. A connection too many is closed at once:
+// its client then looks for another server, or says that it found none.
 func (l *conns) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if wrapped := l.add(c); wrapped != nil {
+			return wrapped, nil
+		}
+		_ = c.Close()
 	}
-	wrapped := &conn{Conn: c, owner: l}
+}
+
+// add returns nil if there are enough.
+func (l *conns) add(c net.Conn) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.all) >= l.most {
+		if !l.full {
+			l.full = true
+			l.log.Warn("too many connections: further ones are closed at once; allow this process more open files, or end clients", "connections", l.most)
+		}
+		return nil
+	}
+	l.full = l.full && len(l.all) > l.most*9/10
+	wrapped := &conn{Conn: c, owner: l}
 	l.all[wrapped] = struct{}{}
-	return wrapped, nil
+	return wrapped
 }
 
 // Read implements [net.Conn].
