@@ -305,7 +305,10 @@ func (h *handle) watch(a aliveCheck) {
 				return
 			}
 		case <-ticker.C:
-			if asking {
+			switch {
+			case asking && len(answers) > 0:
+				continue // it came in time, and is read next
+			case asking:
 				failed++
 				if failed >= a.failures {
 					h.fail(fmt.Errorf("no answer within %v", a.every))
@@ -314,7 +317,12 @@ func (h *handle) watch(a aliveCheck) {
 				continue
 			}
 			asking = true
-			go func() { answers <- a.fn() }()
+			go func() {
+				if h.ctx.Err() != nil {
+					return // the tick and the end came at the same moment
+				}
+				answers <- a.fn()
+			}()
 		}
 	}
 }
