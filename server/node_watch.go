@@ -141,7 +141,9 @@ func (w *Watch) Next(ctx context.Context) ([]core.Event, core.Revision, error) {
 	for {
 		events, kept, wait, err := w.node.hub.read(w.after)
 		if err == nil && !kept {
-			events, err = w.older(ctx)
+			// This does not wait for anything to happen, so a caller that
+			// does not want to wait either gets its answer too.
+			events, err = w.older(context.WithoutCancel(ctx))
 		}
 		if err != nil {
 			return nil, w.after, err
@@ -150,7 +152,7 @@ func (w *Watch) Next(ctx context.Context) ([]core.Event, core.Revision, error) {
 			w.after = events[len(events)-1].Revision
 			return events, w.after, nil
 		}
-		if wait == nil {
+		if wait == nil && ctx.Err() == nil {
 			continue
 		}
 		select {

@@ -180,6 +180,26 @@ func TestPoll(t *testing.T) {
 	}
 }
 
+// A poll without a wait tells what happened since, also what only the state
+// still knows: after a restart that is everything.
+func TestPollWithoutAWaitTellsOldEvents(t *testing.T) {
+	w := start(t)
+	a := w.open("a", time.Minute)
+	poll := func(m *holdfastv1.PollRequest) *holdfastv1.PollResponse {
+		res, err := w.rpc.Poll(t.Context(), connect.NewRequest(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Msg
+	}
+	before := poll(&holdfastv1.PollRequest{}).GetRevision()
+	g := a.acquire("x")
+	w.node.hub.start(core.Revision(poll(&holdfastv1.PollRequest{}).GetRevision()))
+	if r := poll(&holdfastv1.PollRequest{Lock: "x", AfterRevision: before}); len(r.GetEvents()) != 1 || r.GetEvents()[0].GetToken() != g.GetToken() {
+		t.Errorf("polled: %v", r)
+	}
+}
+
 // Responses are cut between revisions, and within one only if it must be: the
 // parts before the last then resume before it.
 func TestWatchResponsesAreCutBetweenRevisions(t *testing.T) {
