@@ -214,8 +214,12 @@ func (w *wrapper) signalled(s syscall.Signal) {
 	w.line.send(order{Op: orderSignal, Signal: int(s)})
 }
 
-// extend tells the guardian of a renewal.
+// extend tells the guardian of a renewal. After SIGTERM it does nothing, as the
+// schedules do: the own one may not know yet that the guardian sent it.
 func (w *wrapper) extend() {
+	if w.termed {
+		return
+	}
 	now := bootNow() // before the lease is asked: never later than the truth
 	left := w.lease.Deadline()
 	if left <= 0 {
