@@ -92,6 +92,7 @@ func (l *link) refused(st *stream, e *driver.Error) {
 	if r := wire.RemoteOf(e); r != nil {
 		hint, _ = r.Leader()
 	}
+	st.refused = true
 	l.leaveLocked(st, e, hint)
 }
 
@@ -112,7 +113,7 @@ func (l *link) failedFrame(st *stream, p *pending, e *driver.Error) {
 			Msg: "the service refused to attach this client to its session: " + e.Error(),
 		})
 	case p.call.kind == callAttach:
-		st.useful = false // else the next try would follow at once, and so on
+		st.refused = true
 		l.leaveLocked(st, e, "")
 	default:
 		delete(l.mu.opens, p.call)

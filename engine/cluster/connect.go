@@ -24,14 +24,17 @@ func (l *link) connectLoop() {
 			back.wait(l.ctx)
 			continue
 		}
-		st := newStream(l, c)
+		st, began := newStream(l, c), time.Now()
 		l.log.Debug("connected", "server", c.addr)
 		st.run()
 		if l.ctx.Err() != nil {
 			return
 		}
 		l.mu.Lock()
-		why, hint, useful := l.mu.why, l.mu.hint, st.useful
+		// A server that answers some calls and refuses others is not asked
+		// again and again at full speed.
+		useful := st.useful && (!st.refused || time.Since(began) > steady)
+		why, hint := l.mu.why, l.mu.hint
 		l.mu.Unlock()
 		l.log.Debug("left the server", "server", c.addr, "useful", useful, "reason", why, "leader", hint)
 		if useful {
@@ -46,6 +49,10 @@ func (l *link) connectLoop() {
 		back.wait(l.ctx)
 	}
 }
+
+// steady is how long a stream must have stood to count as one that worked, if
+// its server then refused to serve.
+const steady = time.Second
 
 // connect tries the leader that was named, then every endpoint in turn, from
 // *next on, and returns the first connection to a lock service. The error

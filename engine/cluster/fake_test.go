@@ -28,6 +28,8 @@ type fake struct {
 	// answer says what a frame is answered with; nil leaves it to yes.
 	// Returning none (an empty slice) leaves the frame unanswered.
 	answer func(n int, f *holdfastv1.ClientFrame) []*holdfastv1.ServerFrame
+	// read is what a look at a lock is refused with.
+	read error
 	// watch plays one watch stream; nil refuses.
 	watch func(after uint64, send func(*holdfastv1.WatchResponse) error) error
 
@@ -75,6 +77,10 @@ func (f *fake) handler() http.Handler {
 
 func (f *fake) GetStatus(context.Context, *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error) {
 	return connect.NewResponse(&holdfastv1.GetStatusResponse{Ready: true}), nil
+}
+
+func (f *fake) GetLock(context.Context, *connect.Request[holdfastv1.GetLockRequest]) (*connect.Response[holdfastv1.GetLockResponse], error) {
+	return nil, f.read
 }
 
 func (f *fake) Watch(_ context.Context, req *connect.Request[holdfastv1.WatchRequest], s *connect.ServerStream[holdfastv1.WatchResponse]) error {

@@ -33,6 +33,7 @@ type stream struct {
 	sent    map[uint64]*pending // by frame ID: what waits for an answer
 	lastID  uint64
 	useful  bool     // it has brought an answer
+	refused bool     // it was left because its server could not serve
 	prompts []func() // to be called once link.mu is free
 
 	// The silence rule: while owed > 0, something must come within the

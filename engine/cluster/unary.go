@@ -77,5 +77,8 @@ func (l *link) refusedUnary(st *stream, e *driver.Error) {
 	if r := wire.RemoteOf(e); r != nil {
 		hint, _ = r.Leader()
 	}
-	l.leave(st, e, hint)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st.refused = true
+	l.leaveLocked(st, e, hint)
 }
