@@ -49,7 +49,8 @@ const runExitTable = `Exit codes:
   the command's own code, or 128+n if signal n ended it; except
   64       bad usage; nothing was started
   69       no server reachable; nothing was started
-  75       not acquired: busy, not granted in time, or closed by --once-per;
+  75       not acquired: busy, not granted in time, closed by --once-per, in
+           use with another --limit, or a limit of the service is reached;
            nothing was started (--conflict-exit-code N replaces 75)
   79       the lock was lost while the command ran (lease ran out, revoked,
            session ended, maximum hold); the command was ended; the cause is

@@ -214,6 +214,10 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		if len(names) > 0 {
 			want = "exactly: " + strings.Join(names, " ")
 		}
-		return usagef("%s got %d arguments, want %s; see '%s --help'", cmd.CommandPath(), len(args), want, cmd.CommandPath())
+		noun := "arguments"
+		if len(args) == 1 {
+			noun = "argument"
+		}
+		return usagef("%s got %d %s, want %s; see '%s --help'", cmd.CommandPath(), len(args), noun, want, cmd.CommandPath())
 	}
 }

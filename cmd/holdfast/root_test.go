@@ -27,6 +27,7 @@ func TestUsageErrors(t *testing.T) {
 		{"session", "needs a subcommand: end, list"},
 		{"lock get", "want exactly: NAME"},
 		{"lock get a b", "got 2 arguments, want exactly: NAME"},
+		{"version x", "got 1 argument, want no arguments"},
 		{"lock list a b", "want exactly: [PREFIX]"},
 		{"lock get a -o xml", "want one of: text, json"},
 		{"lock get a --server nowhere", "want host:port"},

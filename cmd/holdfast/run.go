@@ -66,6 +66,9 @@ CMD gets HOLDFAST_LOCK, HOLDFAST_TOKEN (the fencing token, for a gate) and
 HOLDFAST_TOKEN_NUMBER in its environment. Its arguments reach it as they are;
 no shell is involved unless you name one: -- sh -c '…'.
 
+--once-per closes the lock, for all who use it, for nine tenths of the period
+from the grant.
+
 The wait for the lock ends early if the service cannot be reached, or refuses
 new work, for 5 s. If an operator ends the session that waits, run queues again.
 
@@ -101,16 +104,16 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	}
 	duration(&f.wait, "wait", time.Millisecond, 0, "how long to wait for the lock, once a server answers (default: without limit)")
 	boolFlag(fs, &f.noWait, "no-wait", "do not wait: exit with 75 if the lock is held")
-	duration(&f.ttl, "ttl", holdfast.MinTTL, holdfast.MaxTTL, "how long the lock outlives its last renewal (default 15s)")
+	duration(&f.ttl, "ttl", holdfast.MinTTL, holdfast.MaxTTL, "how long the lock outlives its last renewal, 1s to 24h (default 15s)")
 	duration(&f.grace, "grace", time.Millisecond, 0, "time between SIGTERM and SIGKILL, at most half of --ttl (default: the smaller of 5s and ttl/3)")
 	boolFlag(fs, &f.shared, "shared", "hold the lock beside other shared holders")
 	fs.Var(&intValue{&f.limit, 1, maxLimit}, "limit", "how many may hold the lock at a time; the same for all who use it; 1 to 10000")
-	duration(&f.oncePer, "once-per", time.Millisecond, maxPeriod, "run at most once in this period, over all hosts; else exit with 75 at once")
+	duration(&f.oncePer, "once-per", time.Millisecond, maxPeriod, "run at most once in this period, over all hosts; else exit with 75 at once.")
 	boolFlag(fs, &f.retryFailed, "retry-failed", "with --once-per: a run that failed may be repeated within the period")
-	duration(&f.maxHold, "max-hold", time.Millisecond, maxPeriod, "end the command after this long")
+	duration(&f.maxHold, "max-hold", time.Millisecond, maxPeriod, "end the command after this long, or up to ttl/6 later, when its next renewal tells")
 	fs.StringVar(&f.value, "value", "", "`text` to publish with the lock while it is held, at most 4096 bytes")
 	fs.StringVar(&f.label, "label", "", "who holds the lock, for people, at most 256 bytes (default: user and command)")
-	fs.Var(&intValue{&f.conflictCode, 0, 255}, "conflict-exit-code", "exit code instead of 75")
+	fs.Var(&intValue{&f.conflictCode, 0, 255}, "conflict-exit-code", "exit code instead of 75, 0 to 255")
 	serverFlag(cmd)
 }
 

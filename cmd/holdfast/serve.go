@@ -134,7 +134,7 @@ func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address
 	case err := <-ended:
 		return withCode(exitFailure, fmt.Errorf("the server has failed: %w", err))
 	}
-	log.Info("stopping", "reason", context.Cause(ctx).Error(), "at_most", stopTimeout)
+	log.Info("stopping", "reason", context.Cause(ctx).Error(), "at_most", stopTimeout.String())
 	stop() // a second signal has its usual effect
 	end, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
