@@ -18,8 +18,11 @@ func parseEndpoints(list string) ([]string, error) {
 	var endpoints []string
 	for part := range strings.SplitSeq(list, ",") {
 		addr := strings.TrimSpace(part)
+		if addr == "" {
+			return nil, badAddress("server address %q is empty, or has an empty part: want host:port, or several separated by commas, for example 127.0.0.1:7433", list)
+		}
 		if err := checkEndpoint(addr); err != nil {
-			return nil, badAddress("server address %q of %q: %v: want HOST:PORT, or several separated by commas, for example 127.0.0.1:7433", addr, list, err)
+			return nil, badAddress("server address %q of %q: %v: want host:port, or several separated by commas, for example 127.0.0.1:7433", addr, list, err)
 		}
 		if slices.Contains(endpoints, addr) {
 			return nil, badAddress("server address %q is listed twice in %q", addr, list)
