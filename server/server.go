@@ -80,7 +80,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w: is another server running there? choose another address with listen", cfg.Listen, err)
+		return nil, fmt.Errorf("cannot listen on %s: %w: is another server running there? Stop it, or choose another address", cfg.Listen, err)
 	}
 	if ip, err := netip.ParseAddrPort(listener.Addr().String()); !cfg.Insecure && (err != nil || !ip.Addr().Unmap().IsLoopback()) {
 		_ = listener.Close()
