@@ -108,7 +108,7 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	duration(&f.grace, "grace", time.Millisecond, 0, "time between SIGTERM and SIGKILL, at most half of --ttl (default: the smaller of 5s and ttl/3)")
 	boolFlag(fs, &f.shared, "shared", "hold the lock beside other shared holders")
 	fs.Var(&intValue{&f.limit, 1, maxLimit}, "limit", "how many may hold the lock at a time; the same for all who use it; 1 to 10000")
-	duration(&f.oncePer, "once-per", time.Millisecond, maxPeriod, "run at most once in this period, over all hosts; else exit with 75 at once.")
+	duration(&f.oncePer, "once-per", time.Millisecond, maxPeriod, "run at most once in this period, over all hosts; else exit with 75 at once")
 	boolFlag(fs, &f.retryFailed, "retry-failed", "with --once-per: a run that failed may be repeated within the period")
 	duration(&f.maxHold, "max-hold", time.Millisecond, maxPeriod, "end the command after this long, or up to ttl/6 later, when its next renewal tells")
 	fs.StringVar(&f.value, "value", "", "`text` to publish with the lock while it is held, at most 4096 bytes")
