@@ -48,9 +48,10 @@ in SQLite, all in a temporary directory, and plays the story without fencing
 at the ledger refuses the late write). Nothing is simulated: the pause is
 SIGSTOP, and the worker takes no care of its own.
 
-At its end, and when it is interrupted, everything is removed. Ended by kill -9
-it still leaves no process, but its directory holdfast-drill-* in the directory
-for temporary files (TMPDIR, else /tmp), which is yours to remove.
+At its end, when it is interrupted, and when the reader of its output leaves,
+everything is removed. Ended by kill -9 it still leaves no process, but its
+directory holdfast-drill-* in the directory for temporary files (TMPDIR, else
+/tmp), which is yours to remove.
 
 ` + drillExitTable,
 		Example: "  holdfast drill\n  holdfast drill --fencing on --ttl 1s\n  holdfast drill -o json | jq .text",
@@ -138,12 +139,13 @@ func runDrill(ctx context.Context, o drillFlags, out *teller) (err error) {
 	return nil
 }
 
-// untilSignal returns a context that ends when the program is asked to end;
-// its cause carries the exit code.
+// untilSignal returns a context that ends when the program is asked to end,
+// or nobody reads its output any more; its cause carries the exit code.
 func untilSignal(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	// SIGPIPE too: unasked for, it would end the program before it has cleared up.
+	signal.Notify(asked, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	go func() {
 		select {
 		case sig := <-asked:

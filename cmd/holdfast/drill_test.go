@@ -99,9 +99,10 @@ func TestDrillStory(t *testing.T) {
 }
 
 // TestDrillLeavesNothing ends the drill while a worker stands still, by
-// Ctrl-C and by SIGKILL: no worker may be left, and after Ctrl-C no file.
+// Ctrl-C, by SIGKILL, and by a reader of its output that leaves (drill | head):
+// no worker may be left, and no file, except after SIGKILL.
 func TestDrillLeavesNothing(t *testing.T) {
-	for name, sig := range map[string]syscall.Signal{"interrupt": syscall.SIGINT, "terminate": syscall.SIGTERM, "kill": syscall.SIGKILL} {
+	for name, sig := range map[string]syscall.Signal{"interrupt": syscall.SIGINT, "terminate": syscall.SIGTERM, "kill": syscall.SIGKILL, "reader leaves": syscall.SIGPIPE} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd, dir := drillRun(t, "--ttl", "2s", "--fencing", "on", "-o", "json")
@@ -126,7 +127,11 @@ func TestDrillLeavesNothing(t *testing.T) {
 			if len(pids) != 2 {
 				t.Fatalf("workers %v before the stop: want 2", pids)
 			}
-			if err := cmd.Process.Signal(sig); err != nil {
+			end := func() error { return cmd.Process.Signal(sig) }
+			if sig == syscall.SIGPIPE {
+				end = out.Close
+			}
+			if err := end(); err != nil {
 				t.Fatal(err)
 			}
 			for lines.Scan() {
