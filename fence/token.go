@@ -166,8 +166,12 @@ func ValidateLockName(name string) error {
 //	33@<domain>.<incarnation>.<mode><slot>.<lock>
 //
 // for example 33@0b…7f.00000000000000a1.x0.invoices. The lock name is
-// percent-encoded, so the form is printable ASCII without spaces or quotes.
+// percent-encoded, so the form is printable ASCII without spaces or quotes. The
+// zero Token, which is not valid, is "no token".
 func (t Token) String() string {
+	if t.IsZero() {
+		return "no token"
+	}
 	var b strings.Builder
 	b.Grow(80 + len(t.Lock))
 	b.WriteString(strconv.FormatUint(t.Number, 10))

@@ -58,6 +58,8 @@ holdfast run has more; see 'holdfast run --help'.`,
 		return usagef("%w; see '%s --help'", err, cmd.CommandPath())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.Version = readVersion().String()
+	root.SetVersionTemplate("{{.Version}}\n")
 	lock := group("lock", "Look at locks, and take one back", lockListCmd(), lockGetCmd(), lockWatchCmd(), lockRevokeCmd())
 	session := group("session", "Look at sessions, and end one", sessionListCmd(), sessionEndCmd())
 	serverFlag(lock)

@@ -22,7 +22,7 @@ import (
 // Limits of run's own flags. The service has the last word.
 const (
 	maxValue  = 4096
-	maxPeriod = 366 * 24 * time.Hour
+	maxPeriod = 400 * 24 * time.Hour
 	maxLimit  = 10_000
 )
 

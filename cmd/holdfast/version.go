@@ -43,6 +43,19 @@ func readVersion() versionInfo {
 	return v
 }
 
+// String is the version on one line.
+func (v versionInfo) String() string {
+	text := "holdfast " + v.Version
+	if v.Revision != "" {
+		text += " (" + v.Revision
+		if v.Modified {
+			text += ", modified"
+		}
+		text += ")"
+	}
+	return fmt.Sprintf("%s %s %s", text, v.Go, v.Platform)
+}
+
 func versionCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Print the version of this binary", Args: exactArgs()}
 	format := outputFlag(cmd)
@@ -51,15 +64,7 @@ func versionCmd() *cobra.Command {
 		if *format == formatJSON {
 			return printJSON(cmd.OutOrStdout(), v)
 		}
-		text := "holdfast " + v.Version
-		if v.Revision != "" {
-			text += " (" + v.Revision
-			if v.Modified {
-				text += ", modified"
-			}
-			text += ")"
-		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s\n", text, v.Go, v.Platform)
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), v)
 		return err
 	}
 	return cmd

@@ -13,6 +13,9 @@ func TestVersion(t *testing.T) {
 	if code != 0 || !strings.HasPrefix(stdout, "holdfast ") || !strings.Contains(stdout, runtime.Version()) {
 		t.Errorf("code %d, %q", code, stdout)
 	}
+	if code, flag, _ := cli("--version"); code != 0 || flag != stdout {
+		t.Errorf("--version: code %d, %q: want %q", code, flag, stdout)
+	}
 	code, stdout, _ = cli("version", "-o", "json")
 	var v map[string]any
 	if err := json.Unmarshal([]byte(stdout), &v); code != 0 || err != nil {
