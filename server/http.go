@@ -88,7 +88,7 @@ func guarded(loopback bool, allowed []string, next http.Handler) http.Handler {
 	}))
 	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if loopback && !localHost(r.Host, allowed) {
-			plain(w, http.StatusForbidden, fmt.Sprintf("refused: Host is %q, and this server listens on loopback: use an address or localhost, or allow the name", r.Host))
+			plain(w, http.StatusForbidden, fmt.Sprintf("refused: Host is %q, and this server listens on loopback: use an address or localhost", r.Host))
 			return
 		}
 		next.ServeHTTP(w, r)
