@@ -23,8 +23,6 @@ import (
 // request says, asks the node, and turns what comes back into messages; it
 // decides nothing. Its methods are in rpc_*.go, stream*.go and watch*.go.
 type service struct {
-	holdfastv1connect.UnimplementedLockServiceHandler
-
 	node    *Node
 	log     *slog.Logger
 	version string
