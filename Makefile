@@ -8,7 +8,7 @@ MODULES := . internal/tools
 SHELL   := /bin/bash -o pipefail
 FUZZTIME ?= 3s
 
-.PHONY: help build drill test race check fmt generate bench fuzz soak conformance clean
+.PHONY: help build drill lab test race check fmt generate bench fuzz soak conformance shots clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -19,8 +19,14 @@ build: ## the one binary, bin/holdfast
 drill: build ## the disaster, staged on real processes: the main job
 	$(BIN) drill
 
+lab: build ## the same disaster by hand, in a browser: prints the address
+	$(BIN) lab
+
 test: ## all tests of all modules, with the race detector, and each fuzz target briefly
-	@internal/tools/require 'make test' gcc=gcc git=git curl=curl
+	@internal/tools/require 'make test' gcc=gcc git=git curl=curl chromium=chromium node=nodejs npm=npm
+	internal/tools/web/install
+	@echo "== the page's scripts"
+	@node --test $$(find lab/page_test -name '*.test.js')
 	@for m in $(MODULES); do echo "== $$m with the race detector"; (cd $$m && $(GO) test -race -timeout 20m ./...) || exit 1; done
 	@echo "== the explorer, at full depth"
 	@$(GO) test -timeout 20m -v ./sim/... | grep -v '^=== '
@@ -29,12 +35,15 @@ test: ## all tests of all modules, with the race detector, and each fuzz target 
 
 race: test ## the same as test, which always runs with the race detector
 
-check: ## format, vet, staticcheck, style, generated code, README
-	@internal/tools/require 'make check' gcc=gcc git=git protoc=protobuf-compiler
+check: ## format, vet, staticcheck, the page's types, style, generated code, README
+	@internal/tools/require 'make check' gcc=gcc git=git protoc=protobuf-compiler node=nodejs npm=npm
 	@bad=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$bad" ] || { echo "run make fmt; not formatted: $$bad"; exit 1; }
 	@for m in $(MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
 	cd internal/tools && $(GO) build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./...
+	internal/tools/web/install
+	internal/tools/web/node_modules/.bin/tsc -p internal/tools/web
+	node internal/tools/web/sizes.js
 	$(GO) test ./internal/tidy
 	internal/tools/generate --check
 	$(GO) mod tidy -diff
@@ -58,6 +67,10 @@ soak: ## the long forms: 200 kills of the server, full sizes of the casebook
 
 conformance: ## the engines' suite: make conformance ENGINE=memlock
 	$(GO) test -race -v ./engine/$(ENGINE)/...
+
+shots: build ## pictures of the lab: each step, light and dark, wide and narrow
+	@internal/tools/require 'make shots' chromium=chromium
+	$(GO) run ./lab/internal/shots -holdfast $(BIN) -out docs/pictures/lab
 
 clean: ## remove what was built
 	rm -rf bin

@@ -171,7 +171,8 @@ func TestArrowsCanFail(t *testing.T) {
 }
 
 // TestImportClosure checks that who imports the client compiles no server and
-// no other engine, and that a gate costs its user package fence alone.
+// no other engine, that a gate costs its user package fence alone, and that
+// what drives a browser for tests is not in the binary.
 func TestImportClosure(t *testing.T) {
 	cases := []struct {
 		pkg    string
@@ -181,6 +182,7 @@ func TestImportClosure(t *testing.T) {
 		{"holdfast/engine/cluster", []string{"holdfast/server", "holdfast/engine/memlock", "holdfast/gate", "go.etcd.io", "modernc.org", "github.com/spf13"}},
 		{"holdfast/fence", []string{"github.com", "golang.org/x", "google.golang.org", "go.etcd.io"}},
 		{"holdfast/gate/memgate", []string{"holdfast/driver", "holdfast/internal", "github.com", "google.golang.org"}},
+		{"holdfast/cmd/holdfast", []string{"holdfast/lab/internal", "github.com/chromedp"}},
 		{"holdfast/gate/sqlgate", []string{"holdfast/driver", "holdfast/internal", "modernc.org", "github.com", "google.golang.org"}},
 	}
 	for _, c := range cases {
