@@ -87,7 +87,7 @@ func guarded(loopback bool, allowed []string, next http.Handler) http.Handler {
 		plain(w, http.StatusForbidden, fmt.Sprintf("refused: a call from the web page %s; this service answers only to pages of its own", r.Header.Get("Origin")))
 	}))
 	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if loopback && !localHost(r.Host, allowed) {
+		if loopback && !LocalHost(r.Host, allowed...) {
 			plain(w, http.StatusForbidden, fmt.Sprintf("refused: Host is %q, and this server listens on loopback: use an address or localhost", r.Host))
 			return
 		}
@@ -95,8 +95,11 @@ func guarded(loopback bool, allowed []string, next http.Handler) http.Handler {
 	}))
 }
 
-// localHost reports whether a Host header cannot come from DNS rebinding.
-func localHost(hostport string, allowed []string) bool {
+// LocalHost reports whether a Host header cannot come from DNS rebinding: it
+// names an address, localhost, or one of the allowed names, which are in lower
+// case. A port at its end does not count. What else of this machine is served
+// to browsers asks it too.
+func LocalHost(hostport string, allowed ...string) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
 		host = h

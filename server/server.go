@@ -260,7 +260,7 @@ func checkListen(ctx context.Context, cfg Config) (loopback bool, err error) {
 	if _, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil || port == "" {
 		return false, fmt.Errorf("listen is %q: want a port 0 … 65535 after the colon", cfg.Listen)
 	}
-	loopback, err = onLoopback(ctx, host)
+	loopback, err = OnLoopback(ctx, host)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("listen is %q: %w", cfg.Listen, err)
@@ -270,9 +270,10 @@ func checkListen(ctx context.Context, cfg Config) (loopback bool, err error) {
 	return loopback, nil
 }
 
-// onLoopback reports whether every address of host is loopback. An empty host
-// stands for all addresses of the machine.
-func onLoopback(ctx context.Context, host string) (bool, error) {
+// OnLoopback reports whether every address of host is loopback, so that only
+// this machine can connect to it. An empty host stands for all addresses of
+// the machine. A name that cannot be resolved is an error.
+func OnLoopback(ctx context.Context, host string) (bool, error) {
 	if host == "" {
 		return false, nil
 	}
