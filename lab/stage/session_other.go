@@ -1,0 +1,7 @@
+//go:build !unix
+
+package stage
+
+import "syscall"
+
+func sweeperAttr() *syscall.SysProcAttr { return nil }
