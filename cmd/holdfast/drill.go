@@ -14,8 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdfast/engine/cluster"
+	"holdfast/lab/stage"
 	"holdfast/server"
 )
+
+// drillLock is the lock that the drill is about.
+const drillLock = "invoices"
 
 // The range of --ttl for the drill: the service's least TTL, and the most at
 // which the whole still takes about a minute.
@@ -48,10 +52,11 @@ in SQLite, all in a temporary directory, and plays the story without fencing
 at the ledger refuses the late write). Nothing is simulated: the pause is
 SIGSTOP, and the worker takes no care of its own.
 
-At its end, when it is interrupted, and when the reader of its output leaves,
-everything is removed. Ended by kill -9 it still leaves no process, but its
-directory holdfast-drill-* in the directory for temporary files (TMPDIR, else
-/tmp), which is yours to remove.
+At its end, when it is interrupted, when the reader of its output leaves, and
+also when it is ended by kill -9, no process is left and everything is removed.
+For the last of these it starts a sweeper: a process that waits for the drill's
+end and then removes holdfast-drill-* from the directory for temporary files
+(TMPDIR, else /tmp).
 
 ` + drillExitTable,
 		Example: "  holdfast drill\n  holdfast drill --fencing on --ttl 1s\n  holdfast drill -o json | jq .text",
@@ -77,7 +82,7 @@ directory holdfast-drill-* in the directory for temporary files (TMPDIR, else
 
 func (o drillFlags) validate() error {
 	for flag, value := range map[string]string{"--a": o.a, "--b": o.b} {
-		if err := checkDrillValue(value); err != nil {
+		if err := stage.CheckValue(value); err != nil {
 			return usagef("%s: %v", flag, err)
 		}
 	}
@@ -87,25 +92,17 @@ func (o drillFlags) validate() error {
 	return nil
 }
 
-func checkDrillValue(v string) error {
-	if v == "" || len(v) > 200 {
-		return fmt.Errorf("the value has %d bytes: want 1–200", len(v))
-	}
-	for _, r := range v {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
-			return fmt.Errorf("the value %q has the character %U: want printable UTF-8 on one line", v, r)
-		}
-	}
-	return nil
-}
-
 // runDrill starts the service, plays what was asked, and leaves nothing.
 func runDrill(ctx context.Context, o drillFlags, out *teller) (err error) {
-	dir, err := os.MkdirTemp("", "holdfast-drill-")
+	dir, sweeper, err := sweptDir("drill")
 	if err != nil {
 		return fmt.Errorf("drill: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, sweeper.Close()) }()
+	worker, err := ownCommand(workerCommand)
+	if err != nil {
+		return fmt.Errorf("drill: %w", err)
+	}
 	srv, err := server.Start(ctx, server.Config{
 		Listen: "127.0.0.1:0", Dir: filepath.Join(dir, "service"), Logger: slog.New(slog.DiscardHandler),
 	})
@@ -125,7 +122,7 @@ func runDrill(ctx context.Context, o drillFlags, out *teller) (err error) {
 	out.opening(srv.Addr(), o.ttl)
 	holds := true
 	for _, fencing := range plays(o.fencing) {
-		s := &story{flags: o, fencing: fencing, dir: dir, addr: srv.Addr(), watcher: watcher, out: out}
+		s := &story{flags: o, fencing: fencing, dir: dir, addr: srv.Addr(), worker: worker, watcher: watcher, out: out}
 		ok, err := s.play(ctx)
 		if err != nil {
 			return fmt.Errorf("drill: %w", err)
@@ -170,4 +167,4 @@ func plays(fencing string) []bool {
 	return []bool{false, true}
 }
 
-func init() { moreCommands = append(moreCommands, newDrillCommand, newDrillWorkerCommand) }
+func init() { moreCommands = append(moreCommands, newDrillCommand) }

@@ -7,69 +7,80 @@ import (
 	"time"
 
 	"holdfast/fence"
+	"holdfast/lab/stage"
 )
 
 // report turns what a worker said into the story, and notes its writes.
 func (s *story) report(h heard) {
-	e := event{Event: h.said.Event, Worker: h.from.name, Token: h.said.Token, Seen: h.said.Seen}
-	token, _ := fence.ParseToken(h.said.Token)
-	n := token.Number
-	left := time.Duration(h.said.LeftMS) * time.Millisecond
+	e := event{Event: h.said.Event, Worker: h.from.name, Token: tokenText(h.said.Token), Seen: tokenText(h.said.Seen)}
+	n, left := h.said.Token.Number, h.said.Left.Truncate(time.Millisecond)
 	switch h.said.Event {
-	case saidReady:
+	case stage.SaidReady, stage.SaidGaveUp:
 		return
-	case saidPulse:
+	case stage.SaidPulse:
 		e.Text = fmt.Sprintf("♥ renewed: may rely on its lease for another %v", left)
-		if h.said.Waits {
+		if n == 0 {
 			e.Text = "♥ renewed, while it waits in the queue"
 		}
-	case saidAcquired:
+	case stage.SaidQueued:
+		e.Text = fmt.Sprintf("waits for %q: somebody holds it, as far as the service knows", drillLock)
+	case stage.SaidAcquired:
 		e.Text = fmt.Sprintf("holds %q with token %d", drillLock, n)
-		if took := time.Duration(h.said.TookMS) * time.Millisecond; took > s.flags.ttl/4 {
-			e.Text += fmt.Sprintf(", after waiting %v", took.Round(10*time.Millisecond))
+		if h.said.Took > s.flags.ttl/4 {
+			e.Text += fmt.Sprintf(", after waiting %v", h.said.Took.Round(10*time.Millisecond))
 		}
-	case saidRead:
-		e.Text = fmt.Sprintf("reads the ledger: the last line is %d", h.said.Seq)
-	case saidAbout:
+	case stage.SaidRead:
+		e.Text = fmt.Sprintf("reads the ledger: the last line is %d", h.said.Line)
+	case stage.SaidLooked:
+		e.Event = "about-to-write"
 		e.Text = fmt.Sprintf("says: I hold token %d and am about to write", n)
-	case saidInside:
+	case stage.SaidInside:
 		e.Text = fmt.Sprintf("is inside the guarded step with token %d, and has read", n)
-	case saidWritten, saidRefused:
-		e.Value = h.from.value
-		e.Text, e.Verdict = s.note(h, token)
-	case saidReleased:
+	case stage.SaidWrote:
+		e.Event, e.Value, e.Verdict = "written", h.said.Value, "accepted"
+		e.Text = s.note(h)
+	case stage.SaidRefused:
+		e.Value, e.Verdict = h.said.Value, "refused"
+		e.Text = s.note(h)
+	case stage.SaidReleased:
 		e.Text = fmt.Sprintf("releases token %d", n)
-	case saidLost:
+	case stage.SaidLost:
 		e.Text = fmt.Sprintf("(its watchdog wakes at the same moment, beside the write that is under way: %s)", h.said.Text)
 	}
 	s.out.tell(e)
 }
 
-func (s *story) note(h heard, token fence.Token) (text, verdict string) {
-	t := attempt{at: s.out.since(), worker: h.from.name, value: h.from.value, offered: token}
-	if h.said.Event == saidRefused {
-		t.seen, _ = fence.ParseToken(h.said.Seen)
-		s.writes = append(s.writes, t)
-		return fmt.Sprintf("REFUSED by the gate: %s", h.said.Text), "refused"
+func tokenText(t fence.Token) string {
+	if t.IsZero() {
+		return ""
 	}
-	s.writes = append(s.writes, t)
-	if s.fencing {
-		return fmt.Sprintf("writes %q with token %d; the gate lets it in", h.from.value, token.Number), "accepted"
+	return t.String()
+}
+
+func (s *story) note(h heard) string {
+	s.writes = append(s.writes, attempt{
+		at: s.out.since(), worker: h.from.name, value: h.said.Value, offered: h.said.Token, seen: h.said.Seen,
+	})
+	switch {
+	case h.said.Event == stage.SaidRefused:
+		return fmt.Sprintf("REFUSED by the gate: %s", h.said.Text)
+	case s.fencing:
+		return fmt.Sprintf("writes %q with token %d; the gate lets it in", h.said.Value, h.said.Token.Number)
 	}
-	return fmt.Sprintf("writes %q with token %d; nobody asks for it", h.from.value, token.Number), "accepted"
+	return fmt.Sprintf("writes %q with token %d; nobody asks for it", h.said.Value, h.said.Token.Number)
 }
 
 // judge compares what happened with what the theory says. It looks at the
 // ledger itself, not at what the workers said of it.
 func (s *story) judge(ctx context.Context) (bool, error) {
-	lines, worker, value, err := s.ledger.lines(ctx)
+	lines, last, err := s.ledger.Lines(ctx)
 	if err != nil {
 		return false, err
 	}
 	s.out.table(s.writes)
-	wrong := s.compare(lines, worker, value)
-	found := corruption(lines)
-	v := event{Event: "verdict", Value: value, Verdict: "whole", Expected: "whole"}
+	wrong := s.compare(lines, last)
+	found := stage.Corruption(lines)
+	v := event{Event: "verdict", Value: last.Value, Verdict: "whole", Expected: "whole"}
 	if len(found) > 0 {
 		v.Verdict = "corrupted"
 	}
@@ -78,9 +89,9 @@ func (s *story) judge(ctx context.Context) (bool, error) {
 	}
 	var text strings.Builder
 	if len(found) > 0 {
-		fmt.Fprintf(&text, "CORRUPTED: %s. The invoice says %q.", strings.Join(found, "; "), value)
+		fmt.Fprintf(&text, "CORRUPTED: %s. The invoice says %q.", stage.Texts(found), last.Value)
 	} else {
-		fmt.Fprintf(&text, "WHOLE: tokens only rise, and every run wrote on top of what it had read. The invoice says %q.", value)
+		fmt.Fprintf(&text, "WHOLE: tokens only rise, and every run wrote on top of what it had read. The invoice says %q.", last.Value)
 	}
 	if v.Verdict != v.Expected {
 		wrong = append(wrong, fmt.Sprintf("the ledger is %s", v.Verdict))
@@ -99,7 +110,7 @@ func (s *story) judge(ctx context.Context) (bool, error) {
 // compare returns how the writes differ from what each act must bring: in the
 // good day A's write; in each other act B's with the next number, then A's
 // late one, which lands with fencing off and is refused with it on.
-func (s *story) compare(lines []line, worker, value string) (wrong []string) {
+func (s *story) compare(lines []stage.Line, last stage.Invoice) (wrong []string) {
 	miss := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	acts := 2
 	if s.fencing {
@@ -136,12 +147,12 @@ func (s *story) compare(lines []line, worker, value string) (wrong []string) {
 	if len(lines) != accepted {
 		miss("the ledger has %d lines, the workers wrote %d", len(lines), accepted)
 	}
-	last := s.b
+	survivor := s.b
 	if !s.fencing {
-		last = s.a
+		survivor = s.a
 	}
-	if worker != last.name || value != last.value {
-		miss("the invoice is %s's %q, want %s's %q", worker, value, last.name, last.value)
+	if last.Worker != survivor.name || last.Value != survivor.value {
+		miss("the invoice is %s's %q, want %s's %q", last.Worker, last.Value, survivor.name, survivor.value)
 	}
 	return wrong
 }

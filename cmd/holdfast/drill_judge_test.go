@@ -6,35 +6,21 @@ import (
 	"testing"
 
 	"holdfast/fence"
+	"holdfast/lab/stage"
 )
 
 func drillToken(n uint64) fence.Token {
 	return fence.Token{Domain: fence.Domain{1}, Incarnation: 1, Lock: drillLock, Mode: fence.Exclusive, Number: n}
 }
 
-func TestCorruption(t *testing.T) {
-	whole := []line{{Seq: 1, Worker: "A", Token: 1}, {Seq: 2, Worker: "B", Token: 3, Basis: 1}}
-	if found := corruption(whole); found != nil {
-		t.Errorf("a whole ledger is called corrupted: %q", found)
-	}
-	late := append(whole, line{Seq: 3, Worker: "A", Token: 2, Basis: 1})
-	if found := corruption(late); len(found) != 2 {
-		t.Errorf("a zombie's line brought %q: want the fallen token and the lost update", found)
-	}
-	lost := append(whole, line{Seq: 3, Worker: "A", Token: 4, Basis: 1})
-	if found := corruption(lost); len(found) != 1 || !strings.Contains(found[0], "lost") {
-		t.Errorf("a lost update brought %q", found)
-	}
-}
-
 // TestDrillCanFail holds the drill's own judgement: it must object to
 // everything that differs from the theory.
 func TestDrillCanFail(t *testing.T) {
-	a, b := &process{name: "A", value: "a"}, &process{name: "B", value: "b"}
-	write := func(w *process, n uint64) attempt {
+	a, b := &player{name: "A", value: "a"}, &player{name: "B", value: "b"}
+	write := func(w *player, n uint64) attempt {
 		return attempt{worker: w.name, value: w.value, offered: drillToken(n)}
 	}
-	refused := func(w *process, n, seen uint64) attempt {
+	refused := func(w *player, n, seen uint64) attempt {
 		t := write(w, n)
 		t.seen = drillToken(seen)
 		return t
@@ -46,7 +32,7 @@ func TestDrillCanFail(t *testing.T) {
 		fencing bool
 		writes  []attempt
 		lines   int
-		writer  *process
+		writer  *player
 		right   bool
 	}{
 		{"off as it must be", false, off, 3, a, true},
@@ -65,7 +51,7 @@ func TestDrillCanFail(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			s := &story{fencing: c.fencing, writes: c.writes, a: a, b: b}
-			wrong := s.compare(make([]line, c.lines), c.writer.name, c.writer.value)
+			wrong := s.compare(make([]stage.Line, c.lines), stage.Invoice{Worker: c.writer.name, Value: c.writer.value})
 			if (len(wrong) == 0) != c.right {
 				t.Errorf("compare found %q", wrong)
 			}
@@ -79,7 +65,7 @@ func TestDrillFlags(t *testing.T) {
 		"--ttl":        {"drill", "--ttl", "10ms"},
 		"--output":     {"drill", "-o", "xml"},
 		"--a":          {"drill", "--a", "line\nbreak"},
-		"--b":          {"drill", "--b", strings.Repeat("x", 201)},
+		"--b":          {"drill", "--b", strings.Repeat("x", stage.MaxValue+1)},
 		"different":    {"drill", "--a", "same", "--b", "same"},
 		"no arguments": {"drill", "surprise"},
 	}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"holdfast/engine/cluster"
 	"holdfast/fence"
+	"holdfast/lab/stage"
 )
 
 // A story is one play: two fresh workers and a fresh ledger at the one lock
@@ -19,14 +19,27 @@ type story struct {
 	fencing bool
 	dir     string
 	addr    string
+	worker  []string // how a worker's process is started
 	watcher *cluster.Client
 	out     *teller
 
-	a, b    *process
-	ledger  *ledger
+	a, b    *player
+	ledger  *stage.Ledger
 	said    chan heard
 	service chan cluster.Event // expiries, as the service tells them
 	writes  []attempt
+}
+
+// A player is one worker process of the play.
+type player struct {
+	name, value string
+	*stage.Process
+}
+
+// A heard is one thing that a player said.
+type heard struct {
+	from *player
+	said stage.Said
 }
 
 // An attempt is one write that a worker tried, as the ledger table shows it.
@@ -47,18 +60,18 @@ func (s *story) play(ctx context.Context) (ok bool, err error) {
 	s.said = make(chan heard)
 	s.service = make(chan cluster.Event)
 	path := filepath.Join(s.dir, fmt.Sprintf("ledger-fencing-%t.sqlite", s.fencing))
-	if s.ledger, err = openLedger(ctx, path); err != nil {
+	if s.ledger, err = stage.OpenLedger(ctx, path, drillLock); err != nil {
 		return false, err
 	}
-	defer s.ledger.close()
+	defer s.ledger.Close()
 	if s.a, err = s.hire(ctx, "A", s.flags.a, path); err != nil {
 		return false, err
 	}
-	defer s.a.stop()
+	defer s.a.Kill()
 	if s.b, err = s.hire(ctx, "B", s.flags.b, path); err != nil {
 		return false, err
 	}
-	defer s.b.stop()
+	defer s.b.Kill()
 	go s.listen(ctx)
 	acts := []func(context.Context) error{s.goodDay, s.pausedBefore}
 	if s.fencing {
@@ -73,17 +86,30 @@ func (s *story) play(ctx context.Context) (ok bool, err error) {
 }
 
 // hire starts a worker process and waits until it is ready.
-func (s *story) hire(ctx context.Context, name, value, path string) (*process, error) {
-	args := []string{"drill-worker", "--name", name, "--value", value, "--ttl", s.flags.ttl.String(),
-		"--lock-server", s.addr, "--ledger", path, "--fenced=" + strconv.FormatBool(s.fencing)}
-	p, err := startProcess(name, value, args, s.said)
+func (s *story) hire(ctx context.Context, name, value, path string) (*player, error) {
+	how := stage.Never
+	if s.fencing {
+		how = stage.Always
+	}
+	process, err := stage.StartProcess(ctx, s.worker, stage.WorkerSpec{
+		Name: name, Value: value, TTL: s.flags.ttl, Server: s.addr, Lock: drillLock, Ledger: path, Fencing: how,
+	})
 	if err != nil {
 		return nil, err
 	}
-	s.out.tell(event{Event: "started", Worker: name, Value: value, PID: p.cmd.Process.Pid,
-		Text: fmt.Sprintf("worker process, pid %d; it wants to write %q", p.cmd.Process.Pid, value)})
-	if _, err := s.await(ctx, p, saidReady); err != nil {
-		p.stop()
+	p := &player{name, value, process}
+	go func() {
+		for said := range p.Said() {
+			select {
+			case s.said <- heard{p, said}:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	s.out.tell(event{Event: "started", Worker: name, Value: value, PID: p.PID(),
+		Text: fmt.Sprintf("worker process, pid %d; it wants to write %q", p.PID(), value)})
+	if _, err := s.await(ctx, p, stage.SaidReady); err != nil {
+		p.Kill()
 		return nil, err
 	}
 	return p, nil
@@ -110,17 +136,17 @@ func (s *story) listen(ctx context.Context) {
 
 // await tells what is heard until worker p says what; it fails when a worker
 // reports an error or ends, or when nothing comes for long.
-func (s *story) await(ctx context.Context, p *process, what ...string) (said, error) {
+func (s *story) await(ctx context.Context, p *player, what ...string) (stage.Said, error) {
 	patience := time.NewTimer(10*s.flags.ttl + 20*time.Second)
 	defer patience.Stop()
 	for {
 		select {
 		case h := <-s.said:
-			if h.end {
-				return said{}, fmt.Errorf("worker %s ended before it was done: %s", h.from.name, h.from.errs.String())
-			}
-			if h.said.Event == saidError {
-				return said{}, fmt.Errorf("worker %s: %s", h.from.name, h.said.Text)
+			switch h.said.Event {
+			case stage.SaidEnded:
+				return stage.Said{}, fmt.Errorf("before it was done: %s", h.said.Text)
+			case stage.SaidError:
+				return stage.Said{}, fmt.Errorf("worker %s: %s", h.from.name, h.said.Text)
 			}
 			s.report(h)
 			if h.from != p {
@@ -135,33 +161,30 @@ func (s *story) await(ctx context.Context, p *process, what ...string) (said, er
 			s.out.tell(event{Event: "expired", Worker: "service", Token: ev.Token.String(),
 				Text: fmt.Sprintf("has not heard of the holder of token %d for a whole TTL: the lease has run out", ev.Token.Number)})
 		case <-patience.C:
-			return said{}, fmt.Errorf("worker %s did not come to %q in time", p.name, what)
+			return stage.Said{}, fmt.Errorf("worker %s did not come to %q in time", p.name, what)
 		case <-ctx.Done():
-			return said{}, context.Cause(ctx)
+			return stage.Said{}, context.Cause(ctx)
 		}
 	}
 }
 
-// step tells worker p words and awaits what it says.
-func (s *story) step(ctx context.Context, p *process, until string, words ...string) (said, error) {
-	if err := p.tell(words...); err != nil {
-		return said{}, err
+// step tells worker p a word and awaits what it says.
+func (s *story) step(ctx context.Context, p *player, until, word string) (stage.Said, error) {
+	if err := p.Tell(word); err != nil {
+		return stage.Said{}, err
 	}
 	return s.await(ctx, p, until)
 }
 
 // run lets worker p play the steps of one honest run up to its release.
-func (s *story) run(ctx context.Context, p *process) error {
-	steps := []struct {
-		until string
-		words []string
-	}{
-		{saidRead, []string{doRead}},
-		{saidWritten, []string{doWrite, doGo}},
-		{saidReleased, []string{doRelease}},
+func (s *story) run(ctx context.Context, p *player) error {
+	steps := []struct{ until, word string }{
+		{stage.SaidRead, stage.DoRead},
+		{stage.SaidWrote, stage.DoWrite},
+		{stage.SaidReleased, stage.DoRelease},
 	}
 	for _, st := range steps {
-		if _, err := s.step(ctx, p, st.until, st.words...); err != nil {
+		if _, err := s.step(ctx, p, st.until, st.word); err != nil {
 			return err
 		}
 	}
@@ -171,11 +194,11 @@ func (s *story) run(ctx context.Context, p *process) error {
 // goodDay is the first act: A acquires, renews, writes, releases.
 func (s *story) goodDay(ctx context.Context) error {
 	s.out.enter("good-day", "A good day")
-	if _, err := s.step(ctx, s.a, saidAcquired, doAcquire); err != nil {
+	if _, err := s.step(ctx, s.a, stage.SaidAcquired, stage.DoAcquire); err != nil {
 		return err
 	}
 	for range 2 {
-		if _, err := s.await(ctx, s.a, saidPulse); err != nil {
+		if _, err := s.await(ctx, s.a, stage.SaidPulse); err != nil {
 			return err
 		}
 	}
@@ -185,13 +208,13 @@ func (s *story) goodDay(ctx context.Context) error {
 // pausedBefore is the disaster: A is stopped when it is about to write.
 func (s *story) pausedBefore(ctx context.Context) error {
 	s.out.enter("paused-before", "The disaster: A is paused just before its write")
-	if _, err := s.step(ctx, s.a, saidAcquired, doAcquire); err != nil {
+	if _, err := s.step(ctx, s.a, stage.SaidAcquired, stage.DoAcquire); err != nil {
 		return err
 	}
-	if _, err := s.step(ctx, s.a, saidRead, doRead); err != nil {
+	if _, err := s.step(ctx, s.a, stage.SaidRead, stage.DoRead); err != nil {
 		return err
 	}
-	if _, err := s.step(ctx, s.a, saidAbout, doWrite); err != nil {
+	if _, err := s.step(ctx, s.a, stage.SaidLooked, stage.DoPoise); err != nil {
 		return err
 	}
 	if err := s.freezeAndReplace(ctx); err != nil {
@@ -204,10 +227,10 @@ func (s *story) pausedBefore(ctx context.Context) error {
 // its reads. The gate's door must not be held by it.
 func (s *story) pausedInside(ctx context.Context) error {
 	s.out.enter("paused-inside", "The same, but A is paused inside the gate's guarded step, after its reads")
-	if _, err := s.step(ctx, s.a, saidAcquired, doAcquire); err != nil {
+	if _, err := s.step(ctx, s.a, stage.SaidAcquired, stage.DoAcquire); err != nil {
 		return err
 	}
-	if _, err := s.step(ctx, s.a, saidInside, doInside); err != nil {
+	if _, err := s.step(ctx, s.a, stage.SaidInside, stage.DoInside); err != nil {
 		return err
 	}
 	if err := s.freezeAndReplace(ctx); err != nil {
@@ -219,11 +242,11 @@ func (s *story) pausedInside(ctx context.Context) error {
 
 // freezeAndReplace stops A for real and lets B do a whole run.
 func (s *story) freezeAndReplace(ctx context.Context) error {
-	if err := s.a.freeze(ctx); err != nil {
+	if err := s.a.Freeze(ctx); err != nil {
 		return err
 	}
 	s.out.tell(event{Event: "stopped", Worker: "A", Text: "stopped by SIGSTOP: it renews no more, and does not know that it stands still"})
-	if _, err := s.step(ctx, s.b, saidAcquired, doAcquire); err != nil {
+	if _, err := s.step(ctx, s.b, stage.SaidAcquired, stage.DoAcquire); err != nil {
 		return err
 	}
 	return s.run(ctx, s.b)
@@ -231,16 +254,16 @@ func (s *story) freezeAndReplace(ctx context.Context) error {
 
 // wake lets A go on with its next instruction: the write.
 func (s *story) wake(ctx context.Context) error {
-	if err := s.a.tell(doGo); err != nil {
+	if err := s.a.Tell(stage.DoGo); err != nil {
 		return err
 	}
-	if !standsStill(s.a.cmd.Process.Pid) {
+	if !s.a.StandsStill() {
 		return errors.New("worker A did not stand still until it was woken")
 	}
 	s.out.tell(event{Event: "continued", Worker: "A", Text: "woken by SIGCONT: for A no time has passed; its next instruction is the write"})
-	if err := s.a.thaw(); err != nil {
+	if err := s.a.Thaw(); err != nil {
 		return err
 	}
-	_, err := s.await(ctx, s.a, saidWritten, saidRefused)
+	_, err := s.await(ctx, s.a, stage.SaidWrote, stage.SaidRefused)
 	return err
 }

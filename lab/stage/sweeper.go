@@ -52,6 +52,17 @@ func StartSweeper(dir string, exe []string) (*Sweeper, error) {
 	return s, nil
 }
 
+// SweptDir makes a directory with [MakeDir], and starts its sweeper.
+func SweptDir(kind string, exe []string) (dir string, s *Sweeper, err error) {
+	if dir, err = MakeDir(kind); err != nil {
+		return "", nil, err
+	}
+	if s, err = StartSweeper(dir, exe); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, s, nil
+}
+
 // PID is the sweeper's process ID.
 func (s *Sweeper) PID() int { return s.cmd.Process.Pid }
 
@@ -87,9 +98,11 @@ const sweepTime = 10 * time.Second
 // dir. It refuses at once a directory that is not one of [MakeDir], or not in
 // the directory for temporary files, and in the end one that is not the same
 // any more. From its call on the process ignores the signals that end
-// programs. It returns when dir is gone, or ctx ends, or nothing helps.
+// programs, and has closed what it was started with but the standard files.
+// It returns when dir is gone, or ctx ends, or nothing helps.
 func Sweep(ctx context.Context, dir string, in io.Reader) error {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	closeInherited()
 	known, err := recognise(dir)
 	if err != nil {
 		return err

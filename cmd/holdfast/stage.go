@@ -1,0 +1,62 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"holdfast/lab/stage"
+)
+
+// The hidden subcommands that drill, lab and dev start of themselves.
+const (
+	workerCommand  = "lab-worker"  // SPEC
+	sweeperCommand = "lab-sweeper" // DIR
+)
+
+// ownCommand is how this very program is started as one of its subcommands.
+func ownCommand(name string) ([]string, error) {
+	self, err := stage.Self()
+	if err != nil {
+		return nil, err
+	}
+	return []string{self, name}, nil
+}
+
+func newWorkerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    workerCommand + " SPEC",
+		Short:  "one worker of the drill or the lab (started by it)",
+		Hidden: true,
+		Args:   exactArgs("SPEC"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := stage.ParseWorkerSpec(args[0])
+			if err != nil {
+				return usagef("%w", err)
+			}
+			return stage.RunWorker(cmd.Context(), spec, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+func newSweeperCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    sweeperCommand + " DIR",
+		Short:  "remove a temporary directory after the program that made it (started by it)",
+		Hidden: true,
+		Args:   exactArgs("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return stage.Sweep(cmd.Context(), args[0], cmd.InOrStdin())
+		},
+	}
+}
+
+// sweptDir makes a temporary directory that is removed when the sweeper is
+// closed, and also if this program is killed.
+func sweptDir(kind string) (dir string, sweeper *stage.Sweeper, err error) {
+	exe, err := ownCommand(sweeperCommand)
+	if err != nil {
+		return "", nil, err
+	}
+	return stage.SweptDir(kind, exe)
+}
+
+func init() { moreCommands = append(moreCommands, newWorkerCommand, newSweeperCommand) }
