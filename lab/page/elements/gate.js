@@ -48,8 +48,8 @@ export class Gate extends Piece {
 			h('span', { class: 'switch-track', 'aria-hidden': 'true' }, h('span', { class: 'switch-knob' })), this.#switchState);
 		this.#switch.addEventListener('click', () => this.ctx?.act({ do: 'compare', on: !this.state?.gate.compare }));
 		this.append(
+			h('div', { class: 'gate-window' }, this.#slot, this.#mark, h('span', { class: 'caption' }, 'mark: highest seen')),
 			h('header', { class: 'piece-head' }, h('h2', {}, 'gate'), this.#words),
-			h('div', { class: 'gate-window' }, this.#mark, h('span', { class: 'caption' }, 'mark: highest seen'), this.#slot),
 			s('svg', { class: 'gate-arm', viewBox: '0 0 216 128', 'aria-hidden': 'true', focusable: 'false' },
 				s('path', { d: 'M2 125H214', class: 'arm-ground' }),
 				s('path', { d: 'M198 125V100M191 100h14', class: 'arm-catch' }),

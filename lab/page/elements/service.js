@@ -30,8 +30,8 @@ export class Service extends Piece {
 	build() {
 		this.classList.add('service');
 		this.append(
-			h('header', { class: 'piece-head' }, h('h2', {}, 'lock service'), this.#where, this.#clock.el),
 			h('div', { class: 'roll' }, drawRoll(), h('div', { class: 'roll-mouth' }, this.#next)),
+			h('header', { class: 'piece-head' }, h('h2', {}, 'lock service'), this.#where, this.#clock.el),
 			h('div', { class: 'service-books' }, this.#holder, this.#queue,
 				h('p', { class: 'caption' }, 'each grant tears off the next number')));
 	}

@@ -115,8 +115,8 @@ export function stopShape(stop) {
 			const fits = right - left > 66;
 			put(label, 'visibility', fits ? null : 'hidden');
 			put(plate, 'visibility', fits ? null : 'hidden');
-			put(label, 'x', ((left + right) / 2).toFixed(1));
-			put(plate, 'x', ((left + right) / 2 - 29).toFixed(1));
+			put(label, 'x', (left + 37).toFixed(1));
+			put(plate, 'x', (left + 8).toFixed(1));
 		},
 	};
 }
@@ -197,7 +197,7 @@ export function markShape(mark) {
 	const note = notes[mark.kind];
 	if (note) {
 		const text = mark.kind === 'last-look' ? mark.text.replace('looks', 'looked') : mark.text;
-		inner.append(s('text', { class: 'mark-note', x: note.dx, y: note.dy, 'text-anchor': note.anchor }, text));
+		inner.append(s('text', { class: 'mark-note', x: note.dx, y: note.dy, 'text-anchor': note.anchor }, mark.kind === 'mark' ? `mark ${text}` : text));
 	}
 	if (mark.kind === 'corrupted') {
 		inner.append(s('path', { class: 'mark-shout', d: 'M0 -4V3M0 5.2V6.6' }));

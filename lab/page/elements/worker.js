@@ -65,9 +65,8 @@ export class WorkerCard extends Piece {
 		this.#input.addEventListener('change', () => this.#changed());
 		this.#hand.append(h('div', { class: 'hand-slot' }, this.#ticket), h('span', { class: 'caption' }, 'fencing token'));
 		this.append(
-			h('header', { class: 'piece-head' },
-				h('h2', {}, h('span', { class: 'badge', 'aria-hidden': 'true' }, name), h('span', { class: 'worker-word' }, 'worker '),
-					h('span', { class: 'unseen' }, name)), this.#pid, this.#clock.el),
+			h('header', { class: 'piece-head' }, h('span', { class: 'badge', 'aria-hidden': 'true' }, name),
+				h('div', { class: 'worker-who' }, h('h2', {}, `worker ${name}`), this.#pid), this.#clock.el),
 			this.#says, this.#hand,
 			h('div', { class: 'worker-view' }, this.#bar.el, this.#viewText, h('span', { class: 'caption' }, `lease, as ${name} sees it`)),
 			h('div', { class: 'worker-job' }, h('label', { for: `value-${name}` }, 'its job: write'), this.#input),
