@@ -32,8 +32,8 @@ export class Gate extends Piece {
 	#words = h('p', { class: 'gate-words' });
 	#switch = h('button', { type: 'button', role: 'switch', id: 'compare', 'aria-checked': 'false' });
 	#switchState = h('span', { class: 'switch-state', 'aria-hidden': 'true' }, 'off');
-	#sign = s('text', { x: 122, y: 96.5, 'text-anchor': 'middle', class: 'arm-sign-text' });
-	#plate = s('g', { class: 'arm-sign' }, s('rect', { x: 80, y: 77, width: 84, height: 28, rx: 2 }), this.#sign);
+	#sign = s('text', { x: 122, y: 99.5, 'text-anchor': 'middle', class: 'arm-sign-text' });
+	#plate = s('g', { class: 'arm-sign' }, s('rect', { x: 70, y: 73, width: 104, height: 37, rx: 2 }), this.#sign);
 	#arm = s('g', { class: 'arm' });
 
 	/** @override */
@@ -48,8 +48,8 @@ export class Gate extends Piece {
 			h('span', { class: 'switch-track', 'aria-hidden': 'true' }, h('span', { class: 'switch-knob' })), this.#switchState);
 		this.#switch.addEventListener('click', () => this.ctx?.act({ do: 'compare', on: !this.state?.gate.compare }));
 		this.append(
-			h('div', { class: 'gate-window' }, this.#slot, this.#mark, h('span', { class: 'caption' }, 'mark: highest seen')),
 			h('header', { class: 'piece-head' }, h('h2', {}, 'gate'), this.#words),
+			h('div', { class: 'gate-window' }, this.#slot, this.#mark, h('span', { class: 'caption' }, 'mark: highest seen')),
 			s('svg', { class: 'gate-arm', viewBox: '0 0 216 128', 'aria-hidden': 'true', focusable: 'false' },
 				s('path', { d: 'M2 125H214', class: 'arm-ground' }),
 				s('path', { d: 'M198 125V100M191 100h14', class: 'arm-catch' }),

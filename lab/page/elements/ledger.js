@@ -28,8 +28,8 @@ function rowWords(row) {
 export class Ledger extends Piece {
 	/** @type {Map<number, HTMLTableRowElement>} */
 	#rows = new Map();
-	#body = h('tbody');
-	#earlier = h('tbody', { class: 'ledger-earlier' });
+	#body = h('tbody', { role: 'rowgroup' });
+	#earlier = h('tbody', { class: 'ledger-earlier', role: 'rowgroup' });
 	#scroller = h('div', { class: 'ledger-paper' });
 	#verdict = h('p', { id: 'ledger-verdict', class: 'ledger-verdict' });
 	#findings = h('p', { class: 'ledger-findings' });
@@ -40,8 +40,9 @@ export class Ledger extends Piece {
 	build() {
 		this.classList.add('ledger');
 		const heads = ['time', 'by', 'ticket', 'value', 'verdict'];
-		this.#scroller.append(h('table', { 'aria-label': 'ledger: one row for each write' },
-			h('thead', {}, h('tr', {}, ...heads.map((one) => h('th', { scope: 'col', class: `col-${one}` }, one)))),
+		this.#scroller.append(h('table', { role: 'table', 'aria-label': 'ledger: one row for each write' },
+			h('thead', { role: 'rowgroup' }, h('tr', { role: 'row' }, ...heads.map(
+				(one) => h('th', { role: 'columnheader', scope: 'col', class: `col-${one}` }, one)))),
 			this.#earlier, this.#body));
 		this.append(
 			h('header', { class: 'piece-head' }, h('h2', {}, 'ledger'), this.#verdict), this.#findings, this.#scroller);
@@ -137,11 +138,11 @@ export class Ledger extends Piece {
 			return;
 		}
 		const words = last.line > 1 ? `lines 1–${last.line}: ${last.line} earlier runs; the last one: ` : 'an earlier run: ';
-		const edge = h('td', { class: 'col-time' }, '–');
+		const edge = h('td', { role: 'cell', class: 'col-time' }, '–');
 		paint(edge, last.token);
-		this.#earlier.append(h('tr', {}, edge, h('td', { class: 'col-by' }, '–'),
-			h('td', { class: 'col-ticket' }, ticket(last.token, 'ticket-row')),
-			h('td', { colspan: 2 }, words, h('span', { class: 'quiet-value' }, last.value))));
+		this.#earlier.append(h('tr', { role: 'row' }, edge, h('td', { role: 'cell', class: 'col-by' }, '–'),
+			h('td', { role: 'cell', class: 'col-ticket' }, ticket(last.token, 'ticket-row')),
+			h('td', { role: 'cell', colspan: 2 }, words, h('span', { class: 'quiet-value' }, last.value))));
 	}
 
 	/** @param {Row} row @param {boolean} lively @returns {boolean} whether the row is new */
@@ -163,14 +164,14 @@ export class Ledger extends Piece {
 
 	/** @param {Row} row */
 	#newRow(row) {
-		const edge = h('td', { class: 'col-time figures' }, instant(row.atMs));
+		const edge = h('td', { role: 'cell', class: 'col-time figures' }, instant(row.atMs));
 		paint(edge, row.token);
 		const el = h('tr', {
-			'data-seq': row.seq, 'data-token': row.token, 'data-verdict': row.verdict, 'data-worker': row.worker, tabindex: -1,
-		}, edge, h('td', { class: 'col-by' }, row.worker),
-		h('td', { class: 'col-ticket' }, ticket(row.token, 'ticket-row')),
-		h('td', { class: 'col-value' }, row.verdict === 'refused' ? h('s', {}, row.value) : row.value),
-		h('td', { class: 'col-verdict' }, h('span', { class: 'verdict-sign', 'aria-hidden': 'true' }), h('span')));
+			role: 'row', 'data-seq': row.seq, 'data-token': row.token, 'data-verdict': row.verdict, 'data-worker': row.worker, tabindex: -1,
+		}, edge, h('td', { role: 'cell', class: 'col-by' }, row.worker),
+		h('td', { role: 'cell', class: 'col-ticket' }, ticket(row.token, 'ticket-row')),
+		h('td', { role: 'cell', class: 'col-value' }, row.verdict === 'refused' ? h('s', {}, row.value) : row.value),
+		h('td', { role: 'cell', class: 'col-verdict' }, h('span', { class: 'verdict-sign', 'aria-hidden': 'true' }), h('span')));
 		this.#rows.set(row.seq, el);
 		this.#body.append(el);
 		return el;

@@ -39,7 +39,6 @@ export class Timeline extends Piece {
 
 	/** @override */
 	build() {
-		this.classList.add('timeline');
 		const rules = (/** @type {const} */ (['A', 'B', 'service', 'gate'])).map((lane) => s('path', {
 			class: 'lane-line', 'data-lane': lane, d: `M0 ${lanes.middle[lane]}H10000`,
 		}));
@@ -47,8 +46,7 @@ export class Timeline extends Piece {
 		this.#scroller.append(this.#svg, this.#spacer);
 		const labels = h('div', { class: 'timeline-labels', 'aria-hidden': 'true' }, ...['A', 'B', 'service', 'gate'].map(
 			(lane) => h('span', { 'data-lane': lane }, lane)));
-		this.append(h('h2', { class: 'unseen' }, 'timeline'),
-			h('div', { class: 'timeline-frame' }, labels, this.#scroller, this.#back), this.#words, this.#spans);
+		this.append(h('h2', { class: 'unseen' }, 'timeline'), h('div', { class: 'timeline-frame' }, labels, this.#scroller, this.#back), this.#words, this.#spans);
 		this.#listen();
 		new ResizeObserver(() => {
 			this.#width = this.#scroller.clientWidth;

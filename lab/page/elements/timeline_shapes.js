@@ -138,7 +138,7 @@ function pointShape(el, at, seq, lane) {
 
 /** A write: a drop from a worker's lane to the gate's; one that is refused bounces. @param {Drop} drop @returns {Shape} */
 export function dropShape(drop) {
-	const top = lanes.middle[drop.worker === 'B' ? 'B' : 'A'];
+	const top = lanes.middle[drop.worker === 'B' ? 'B' : 'A'] + lanes.band / 2;
 	const gate = lanes.middle.gate;
 	const el = groupOf(drop.at, 'drop');
 	put(el, 'data-verdict', drop.verdict);
