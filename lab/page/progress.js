@@ -63,15 +63,23 @@ export function follow(scene, progress, before, after) {
 			now = { ...now, finished: true, done: Math.max(now.done, now.step), proved: step.proved(after) };
 		}
 		// Who goes on by hand need not press "next".
-		const first = scene.steps[now.step]?.actions[0];
-		if (!now.finished || !first || first.done(before) || !first.done(after)) {
+		const next = scene.steps[now.step];
+		if (!now.finished || !next || count(next, after) <= count(next, before)) {
 			return same(progress, now) ? progress : now;
 		}
 		now = atStep(now, now.step + 1);
 	}
 }
 
-/** A reset is part of a step that begins with one, and else begins the scene again. @param {Scene} scene @param {Progress} progress */
+/** @param {Step} step @param {State} state @returns {number} how much of a step is done */
+function count(step, state) {
+	return step.actions.filter((action) => action.done(state)).length;
+}
+
+/**
+ * A reset is part of a step that begins with one, and else begins the scene again.
+ * @param {Scene} scene @param {Progress} progress
+ */
 function onReset(scene, progress) {
 	const next = scene.steps[progress.step];
 	if (progress.finished && next?.fresh) {
@@ -87,7 +95,8 @@ function same(a, b) {
 
 /** @typedef {object} Place where in its step the visitor is
  * @property {Step} step
- * @property {Action|null} action the next thing to do or to wait for; null when the step is finished
+ * @property {Action|null} action the next thing to do or to wait for; null when all is done, though the last action may not
+ *   have brought about yet what finishes the step
  * @property {string} off why the step cannot be finished from here, or ''
  */
 

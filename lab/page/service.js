@@ -103,20 +103,41 @@ export class ServiceClient {
 }
 
 /**
+ * What the service knows of a lock. A lock that nobody holds or waits for does not exist for it, and GetLock would answer
+ * with an error, which browsers write to the console; so the list of locks is asked, which is then just empty. Only
+ * GetLock names those who wait.
  * @param {string} base @param {string} lock
  * @returns {Promise<{ok: boolean, holder?: {worker: string, token: number}|null, queue?: string[], ttlLeftMs?: number}>}
  */
 async function getLock(base, lock) {
 	try {
-		const answer = await fetch(`${base}/holdfast.v1.LockService/GetLock`, {
-			method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ lock }),
-			cache: 'no-store', signal: AbortSignal.timeout(waitMs),
-		});
-		const told = await answer.json();
-		return answer.ok ? { ok: true, ...readLock(told) } : { ok: told.code === 'not_found', holder: null, queue: [] };
+		const list = await call(base, 'ListLocks', { prefix: lock });
+		const listed = (Array.isArray(list?.locks) ? list.locks : []).find((/** @type {any} */ one) => one?.name === lock);
+		if (!list || !listed) {
+			return list ? { ok: true, holder: null, queue: [] } : { ok: false };
+		}
+		if (!listed.waiters) {
+			return { ok: true, ...readLock({ lock: listed }) };
+		}
+		const told = await call(base, 'GetLock', { lock });
+		return told ? { ok: true, ...readLock(told) } : { ok: false };
 	} catch {
 		return { ok: false };
 	}
+}
+
+/**
+ * One call of the service's API.
+ * @param {string} base @param {string} method @param {Record<string, unknown>} body
+ * @returns {Promise<any>} the answer, or null if it is an error
+ */
+async function call(base, method, body) {
+	const answer = await fetch(`${base}/holdfast.v1.LockService/${method}`, {
+		method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body),
+		cache: 'no-store', signal: AbortSignal.timeout(waitMs),
+	});
+	const told = await answer.json();
+	return answer.ok ? told : null;
 }
 
 /**

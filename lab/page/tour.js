@@ -65,7 +65,7 @@ export class Tour {
 		if (off) {
 			return null;
 		}
-		return action ? action.target ?? null : this.progress.step < this.scene.steps.length ? 'next' : null;
+		return action?.target ?? (this.progress.finished && this.progress.step < this.scene.steps.length ? 'next' : null);
 	}
 
 	/** To the next step, if this one is done. @returns {boolean} */

@@ -84,7 +84,7 @@ export class Guide extends HTMLElement {
 		say(this.#part('guide-count'), `Step ${progress.step} of ${scene.steps.length}`);
 		say(this.#part('guide-title'), step.title);
 		const shown = action ?? step.actions[step.actions.length - 1];
-		const text = player.arranging ? `Setting the stage for step ${progress.step} …` : action ? action.text
+		const text = player.arranging ? `Setting the stage for step ${progress.step} …` : !progress.finished ? shown.text
 			: last ? 'That was the last step. Play on as you like, or go to any step again.' : 'Done. Read what it proved, then press “Next step”.';
 		say(this.#part('guide-do'), text);
 		say(this.#part('guide-watch'), shown.watch);
