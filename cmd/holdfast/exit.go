@@ -39,6 +39,15 @@ const serveExitTable = `Exit codes:
   1        it cannot start, or has failed; stderr says why
   64       bad usage: flags, environment, configuration file`
 
+const devExitTable = serveExitTable + `
+  128+13   nobody reads its output`
+
+const labExitTable = `Exit codes:
+  0        stopped as asked
+  1        it cannot start, or has failed; stderr says why
+  64       bad usage: flags
+  128+13   nobody reads its output`
+
 const drillExitTable = `Exit codes:
   0        what happened is what the theory says
   1        it is not, or the drill could not be played; stderr says why

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,8 +87,9 @@ acknowledged survives both, and kill -9.
 		if s.data == "" {
 			return usagef("--data is empty: want a directory, such as %s", defaultData)
 		}
-		return serve(cmd, s, func(w io.Writer, address string) {
-			fmt.Fprintf(w, "holdfast: serving on %s, data in %s\n", address, printable(s.data))
+		return serve(cmd, s, func(w io.Writer, address string) error {
+			_, err := fmt.Fprintf(w, "holdfast: serving on %s, data in %s\n", address, printable(s.data))
+			return unread(err)
 		})
 	}
 	return cmd
@@ -109,9 +112,9 @@ func (s *serveSettings) check() error {
 // stopTimeout bounds a clean stop.
 const stopTimeout = 15 * time.Second
 
-// serve runs a server until a signal or its own failure ends it. ready is
-// called when it can be used.
-func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address string)) error {
+// serve runs a server until a signal or its own failure ends it, or ready
+// fails, which is called when it can be used.
+func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address string) error) error {
 	if err := s.check(); err != nil {
 		return err
 	}
@@ -126,15 +129,17 @@ func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address
 		}
 		return err
 	}
-	ready(cmd.OutOrStdout(), srv.Addr())
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Wait() }()
-	select {
-	case <-ctx.Done():
-	case err := <-ended:
-		return withCode(exitFailure, fmt.Errorf("the server has failed: %w", err))
+	told := ready(cmd.OutOrStdout(), srv.Addr())
+	if told == nil {
+		ended := make(chan error, 1)
+		go func() { ended <- srv.Wait() }()
+		select {
+		case <-ctx.Done():
+		case err := <-ended:
+			return withCode(exitFailure, fmt.Errorf("the server has failed: %w", err))
+		}
+		log.Info("stopping", "reason", context.Cause(ctx).Error(), "at_most", stopTimeout.String())
 	}
-	log.Info("stopping", "reason", context.Cause(ctx).Error(), "at_most", stopTimeout.String())
 	stop() // a second signal has its usual effect
 	end, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
@@ -142,7 +147,19 @@ func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address
 		return withCode(exitFailure, fmt.Errorf("stopping: %w", err))
 	}
 	log.Info("stopped")
-	return nil
+	return told
+}
+
+// unread is how a command ends that could not print where it serves: nobody
+// can use it, so it stops.
+func unread(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EPIPE):
+		return withCode(exitSignal+int(syscall.SIGPIPE), errors.New("nobody reads the output; stopped, and nothing is left behind"))
+	}
+	return withCode(exitFailure, fmt.Errorf("the address cannot be printed: %w", err))
 }
 
 // newLogger makes the server's logger as the settings say.
