@@ -16,7 +16,7 @@ function verdictWords(row) {
 	if (row.verdict === 'refused') {
 		return `refused: ${row.token} < ${row.mark}, not written`;
 	}
-	return row.bad ? `accepted: line ${row.line ?? ''}, out of order` : `accepted: line ${row.line ?? ''}`;
+	return row.bad ? 'accepted, out of order' : `accepted: line ${row.line ?? ''}`;
 }
 
 /** @param {Row} row the whole row as a sentence */

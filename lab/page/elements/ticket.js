@@ -3,7 +3,7 @@
 // pattern for ever, wherever it shows up: in a hand, in the ledger, as a band
 // on the timeline. Neighbours differ in hue, in lightness and in pattern.
 
-import { h, put, s, still } from './dom.js';
+import { put, s, still } from './dom.js';
 
 /**
  * @typedef {object} Colours
@@ -164,7 +164,10 @@ export class Ticket extends HTMLElement {
  * @param {string} [className]
  */
 export function ticket(n, className = '') {
-	return h('hf-ticket', { class: className, 'data-token': n ?? '' });
+	const el = document.createElement('hf-ticket');
+	put(el, 'class', className || null);
+	put(el, 'data-token', n ?? '');
+	return el;
 }
 
 /**

@@ -14,8 +14,8 @@ import { tellSeq } from './timeline_words.js';
 /** The most and the least time in view, in ms, and the least room for a second, in pixels. */
 const [widest, narrowest, leastPerSecond] = [60_000, 20_000, 15];
 
-/** How much of the view lies after now, in ms. */
-const ahead = 1_500;
+/** How much of the view lies after now. */
+const ahead = 0.09;
 
 /** `<hf-timeline>`. */
 export class Timeline extends Piece {
@@ -30,7 +30,9 @@ export class Timeline extends Piece {
 	#words = h('p', { class: 'timeline-words', id: 'timeline-words' });
 	#back = h('button', { type: 'button', class: 'key timeline-back', 'aria-hidden': 'true', tabindex: -1 }, 'to now');
 	#spans = h('ul', { class: 'unseen', 'aria-label': 'who thought to hold, and when' });
+	/** The view's width in units, and how many pixels a unit has. */
 	#width = 0;
+	#unit = 1;
 	#perMs = 0;
 	#follow = true;
 	#expected = 0;
@@ -46,12 +48,25 @@ export class Timeline extends Piece {
 		this.#scroller.append(this.#svg, this.#spacer);
 		const labels = h('div', { class: 'timeline-labels', 'aria-hidden': 'true' }, ...['A', 'B', 'service', 'gate'].map(
 			(lane) => h('span', { 'data-lane': lane }, lane)));
+		for (const label of labels.children) {
+			const lane = /** @type {HTMLElement} */ (label);
+			lane.style.setProperty('--lane', String(lanes.middle[/** @type {import('../types.js').Lane} */ (lane.dataset.lane)]));
+		}
 		this.append(h('h2', { class: 'unseen' }, 'timeline'), h('div', { class: 'timeline-frame' }, labels, this.#scroller, this.#back), this.#words, this.#spans);
 		this.#listen();
 		new ResizeObserver(() => {
-			this.#width = this.#scroller.clientWidth;
+			this.#measure();
 			this.frame(this.now());
 		}).observe(this.#scroller);
+	}
+
+	/** Everything is drawn in units that grow with the page's type, as on a wall screen. */
+	#measure() {
+		this.#unit = Math.max(1, parseFloat(getComputedStyle(document.documentElement).fontSize) / 16);
+		this.#width = this.#scroller.clientWidth / this.#unit;
+		put(this.#svg, 'height', Math.round(lanes.height * this.#unit));
+		put(this.#svg, 'viewBox', `0 0 ${this.#width.toFixed(2)} ${lanes.height}`);
+		this.style.setProperty('--unit', `${this.#unit}px`);
 	}
 
 	#listen() {
@@ -126,10 +141,10 @@ export class Timeline extends Piece {
 	/** Pans so that a shape is in view. @param {Shape} shape */
 	#reveal(shape) {
 		const x = shape.from * this.#perMs;
-		const view = this.#scroller;
-		if (x < view.scrollLeft + 30 || x > view.scrollLeft + this.#width - 60) {
+		const left = this.#scroller.scrollLeft / this.#unit;
+		if (x < left + 30 || x > left + this.#width - 60) {
 			this.#follow = false;
-			view.scrollLeft = Math.max(0, x - this.#width / 2);
+			this.#scroller.scrollLeft = Math.max(0, x - this.#width / 2) * this.#unit;
 		}
 		this.frame(this.now());
 	}
@@ -223,25 +238,25 @@ export class Timeline extends Piece {
 		if (!this.state || this.#width <= 0) {
 			return;
 		}
-		const view = Math.min(widest, Math.max(narrowest, now + ahead), this.#width / leastPerSecond * 1000);
+		const view = Math.min(widest, Math.max(narrowest, now * (1 + ahead)), this.#width / leastPerSecond * 1000);
 		this.#perMs = this.#width / view;
-		const total = Math.max(this.#width, Math.ceil((now + ahead) * this.#perMs));
-		this.#spacer.style.setProperty('--total', `${total}px`);
+		const total = Math.max(this.#width, Math.ceil((now + view * ahead) * this.#perMs));
+		this.#spacer.style.setProperty('--total', `${Math.floor(total * this.#unit)}px`);
 		const scroller = this.#scroller;
 		if (this.#follow) {
-			this.#expected = total - this.#width;
+			this.#expected = (total - this.#width) * this.#unit;
 			if (Math.abs(scroller.scrollLeft - this.#expected) > 0.5) {
 				scroller.scrollLeft = this.#expected;
 			}
 		}
 		put(this.#back, 'data-shown', !this.#follow);
-		const offset = scroller.scrollLeft / this.#perMs;
+		const offset = scroller.scrollLeft / this.#unit / this.#perMs;
 		const x = (/** @type {number} */ at) => (at - offset) * this.#perMs;
 		for (const { shape } of this.#shapes.values()) {
 			const seen = (shape.to ?? now) >= offset - 8000 && shape.from <= offset + view + 2000;
 			put(shape.el, 'display', seen ? null : 'none');
 			if (seen) {
-				shape.place(x, now);
+				shape.place(x, now, this.#width);
 			}
 		}
 		put(this.#nowLine, 'transform', `translate(${x(now).toFixed(1)} 0)`);
@@ -260,7 +275,8 @@ export class Timeline extends Piece {
 				this.#axis.append(g);
 			}
 			put(g, 'transform', `translate(${x(at).toFixed(1)} 0)`);
-			say(/** @type {Element} */ (g.lastChild), at === 0 ? '' : `${at / 1000} s`);
+			const edge = x(at) < 20 || x(at) > this.#width - 20;
+			say(/** @type {Element} */ (g.lastChild), edge ? '' : `${at / 1000} s`);
 		}
 		while (this.#axis.children.length > i) {
 			this.#axis.lastChild?.remove();

@@ -22,14 +22,14 @@ import { paint, patternOf } from './ticket.js';
  * @property {number|null} to null: it goes on
  * @property {number|null} seq the event it stands for, if one can point at it
  * @property {string} lane
- * @property {(x:(at:number) => number, now:number) => void} place
+ * @property {(x:(at:number) => number, now:number, width:number) => void} place `width` is the view's
  */
 
 /** Where things are, from above, in pixels. */
 export const lanes = {
-	axis: 14, height: 226,
+	axis: 13, height: 208,
 	/** @type {Record<Lane, number>} the middle of each lane */
-	middle: { A: 54, B: 108, service: 154, gate: 196 },
+	middle: { A: 50, B: 101, service: 144, gate: 182 },
 	band: 26, serviceBand: 16,
 };
 
@@ -176,11 +176,11 @@ const signs = {
 /** @type {Record<string, {dx:number, dy:number, anchor:string}>} where the words of a mark go; others have none */
 const notes = {
 	'last-look': { dx: -5, dy: -21, anchor: 'end' },
-	lost: { dx: 9, dy: 4, anchor: 'start' },
-	killed: { dx: 10, dy: 4, anchor: 'start' },
-	ended: { dx: 10, dy: 4, anchor: 'start' },
-	started: { dx: 10, dy: 4, anchor: 'start' },
-	mark: { dx: 0, dy: 24, anchor: 'middle' },
+	lost: { dx: 10, dy: 4, anchor: 'start' },
+	killed: { dx: 11, dy: 4, anchor: 'start' },
+	ended: { dx: 11, dy: 4, anchor: 'start' },
+	started: { dx: 11, dy: 4, anchor: 'start' },
+	mark: { dx: 0, dy: 22, anchor: 'middle' },
 };
 
 /** Something that happened at one moment on one lane. @param {Mark} mark @returns {Shape} */
@@ -195,16 +195,31 @@ export function markShape(mark) {
 		inner.append(s('path', { class: 'mark-sign', d: sign }));
 	}
 	const note = notes[mark.kind];
-	if (note) {
-		const text = mark.kind === 'last-look' ? mark.text.replace('looks', 'looked') : mark.text;
-		inner.append(s('text', { class: 'mark-note', x: note.dx, y: note.dy, 'text-anchor': note.anchor }, mark.kind === 'mark' ? `mark ${text}` : text));
-	}
+	const text = mark.kind === 'last-look' ? mark.text.replace('looks', 'looked') : mark.kind === 'mark' ? `mark ${mark.text}` : mark.text;
+	const words = s('text', { class: 'mark-note', x: note?.dx ?? 0, y: note?.dy ?? 0 }, note ? text : '');
+	inner.append(words);
 	if (mark.kind === 'corrupted') {
 		inner.append(s('path', { class: 'mark-shout', d: 'M0 -4V3M0 5.2V6.6' }));
 	}
 	el.append(inner);
-	return pointShape(el, mark.at, mark.seq, mark.lane);
+	const point = pointShape(el, mark.at, mark.seq, mark.lane);
+	const reach = text.length * 6.4 + 12;
+	return {
+		...point,
+		place(x, now, width) {
+			point.place(x, now, width);
+			if (note) {
+				const at = x(mark.at);
+				const anchor = note.anchor === 'end' && at < reach ? 'start' : note.anchor;
+				put(words, 'text-anchor', anchor);
+				put(words, 'x', anchor === note.anchor ? note.dx : -note.dx);
+				put(words, 'visibility', note.anchor === 'start' && at + reach > width ? 'hidden' : null);
+			}
+		},
+	};
 }
+
+const tabWidth = 100;
 
 /** Both think that they hold. @param {Overlap} overlap @returns {Shape} */
 export function overlapShape(overlap) {
@@ -215,20 +230,21 @@ export function overlapShape(overlap) {
 	put(el, 'data-overlap', overlap.tokens.join(' '));
 	const wash = s('rect', { class: 'overlap-wash', y: middle - 10, height: 20 });
 	const frame = s('rect', { class: 'overlap-frame', y: top, height: bottom - top, rx: 2 });
-	const tab = s('rect', { class: 'overlap-tab', y: middle - 10, height: 20, width: 92 });
+	const tab = s('rect', { class: 'overlap-tab', y: middle - 10, height: 20, width: tabWidth });
 	const label = s('text', { class: 'overlap-label', y: middle + 4.6 }, 'two holders');
 	el.append(wash, frame, tab, label);
 	return {
 		el, from: overlap.from, to: overlap.to, seq: null, lane: 'A',
-		place(x, now) {
+		place(x, now, view) {
 			const left = x(overlap.from) - 3;
 			const width = Math.max(6, x(overlap.to ?? now) + 3 - left);
 			for (const rect of [frame, wash]) {
 				put(rect, 'x', left.toFixed(1));
 				put(rect, 'width', width.toFixed(1));
 			}
-			put(tab, 'x', left.toFixed(1));
-			put(label, 'x', (left + 46).toFixed(1));
+			const tabLeft = Math.min(Math.max(left, 0), Math.max(left + width, 0) < tabWidth ? left + width : view - tabWidth - 2);
+			put(tab, 'x', tabLeft.toFixed(1));
+			put(label, 'x', (tabLeft + tabWidth / 2).toFixed(1));
 			put(el, 'aria-label', `two holders for ${seconds((overlap.to ?? now) - overlap.from)} s`);
 		},
 	};
