@@ -122,7 +122,9 @@ func (t *Tab) SetLook(look Look) error {
 // Go opens address and waits until the page has loaded. The origin of address
 // is the page's own from now on.
 func (t *Tab) Go(address string) error {
-	at, err := url.Parse(address)
+	// What follows the hash is the page's own business, however it is written.
+	before, _, _ := strings.Cut(address, "#")
+	at, err := url.Parse(before)
 	if err != nil {
 		return err
 	}
@@ -207,7 +209,7 @@ func (t *Tab) Click(css string) error {
 	return t.do(chromedp.MouseClickXY(at.X, at.Y))
 }
 
-// MoveTo moves the mouse to the middle of the first element that css selects.
+// MoveTo moves the mouse to a place in the window, in CSS pixels.
 func (t *Tab) MoveTo(x, y float64) error {
 	return t.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x, y))
 }
