@@ -106,7 +106,14 @@ async function act(action) {
 	if (why) {
 		return refuse(why);
 	}
+	if (action.do === 'reset') {
+		// The service goes away with the round: no line to it is left to break.
+		service.detach();
+	}
 	const answer = await feed.act({ ...action });
+	if (!answer.ok && action.do === 'reset') {
+		retry();
+	}
 	return answer.ok ? '' : refuse(answer.text);
 }
 

@@ -40,6 +40,7 @@ export class Guide extends HTMLElement {
 		this.#ctx = ctx;
 		if (first) {
 			this.#listen();
+			new ResizeObserver(() => document.documentElement.style.setProperty('--sheet', `${this.offsetHeight}px`)).observe(this);
 		}
 	}
 
@@ -85,7 +86,7 @@ export class Guide extends HTMLElement {
 		say(this.#part('guide-title'), step.title);
 		const shown = action ?? step.actions[step.actions.length - 1];
 		const text = player.arranging ? `Setting the stage for step ${progress.step} …` : !progress.finished ? shown.text
-			: last ? 'That was the last step. Play on as you like, or go to any step again.' : 'Done. Read what it proved, then press “Next step”.';
+			: last ? 'That was the last step. Play on as you like, or go to any step again.' : 'Done. Read what it proved, then go on.';
 		say(this.#part('guide-do'), text);
 		say(this.#part('guide-watch'), shown.watch);
 		put(this.#part('guide-now'), 'data-waiting', action !== null && !action.target);
@@ -97,7 +98,8 @@ export class Guide extends HTMLElement {
 		const next = this.#part('next');
 		put(next, 'aria-disabled', !progress.finished || last ? 'true' : null);
 		put(next, 'title', last ? 'This is the last step' : progress.finished ? null : 'First finish this step, or let it be played');
-		say(this.#part('guide-fold-text'), progress.free ? 'Guide' : `${progress.step} of ${scene.steps.length}: ${text}`);
+		const open = this.#part('guide-fold').getAttribute('aria-expanded') === 'true';
+		say(this.#part('guide-fold-text'), open ? `Step ${progress.step} of ${scene.steps.length}` : `${progress.step}. ${text}`);
 	}
 
 	/** The step's actions as a list of ticks. @param {Tour} tour @param {State} state */
@@ -106,6 +108,7 @@ export class Guide extends HTMLElement {
 		const list = this.#part('guide-actions');
 		if (this.#listed !== step.id) {
 			this.#listed = step.id;
+			this.scrollTop = this.#part('guide-body').scrollTop = 0;
 			list.replaceChildren(...step.actions.map((one) => h('li', {}, h('span', { class: 'tick', 'aria-hidden': 'true' }),
 				one.label, h('span', { class: 'unseen' }))));
 		}
@@ -243,6 +246,9 @@ export class Guide extends HTMLElement {
 		const open = fold.getAttribute('aria-expanded') !== 'true';
 		put(fold, 'aria-expanded', String(open));
 		put(document.body, 'data-folded', !open);
+		if (this.#state) {
+			this.render(this.#state);
+		}
 	}
 }
 

@@ -82,8 +82,13 @@ export function factsOf(state) {
 
 /** @param {State} state @returns {number} how often A's lease was renewed under its present ticket */
 function renewals(state) {
+	return renewalSeqs(state).length;
+}
+
+/** @param {State} state @returns {number[]} the seqs of the renewals under A's present ticket */
+function renewalSeqs(state) {
 	const { a } = factsOf(state);
-	return a ? state.timeline.ticks.filter((tick) => tick.lane === 'A' && tick.token === a.token).length : 0;
+	return a ? state.timeline.ticks.filter((tick) => tick.lane === 'A' && tick.token === a.token).map((tick) => tick.seq) : [];
 }
 
 /** @param {LabEvent|null} to @param {LabEvent|null} from @returns {string} the time between two events */
@@ -154,9 +159,11 @@ const happy = {
 		|| (state.workers.A.stopped ? 'A is stopped, and this step is about a holder that runs.' : ''),
 	proved: (state) => {
 		const { a, aWrote } = factsOf(state);
-		const n = renewals(state);
-		return `A got ticket ${a?.token} in ${span(a?.tookMs ?? 0)}, renewed its lease ${n === 1 ? 'once' : `${n} times`}, `
-			+ `and its write is line ${aWrote?.line}: as long as the holder keeps renewing, a lease is a lock.`;
+		const seqs = renewalSeqs(state);
+		const n = Math.max(1, seqs.filter((seq) => seq < (aWrote?.seq ?? 0)).length);
+		const often = n === 1 ? 'once' : n === 2 ? 'twice' : `${n} times`;
+		return `A got ticket ${a?.token} in ${span(a?.tookMs ?? 0)}, renewed its lease ${often}, and its write is line `
+			+ `${aWrote?.line}: as long as the holder keeps renewing, a lease is a lock.`;
 	},
 };
 
@@ -200,9 +207,9 @@ const zombie = {
 	off: (state) => comparesAlready(state) || (factsOf(state).late ? '' : aNotStopped(state) || bHasNotWritten(state)),
 	proved: (state) => {
 		const { late, woken, b, lost } = factsOf(state);
-		const knew = lost ? ` It found out ${between(late, lost)} after its write.` : '';
-		return `A wrote with ${late?.token} after B had written with ${b?.token}, ${between(woken, late)} after it woke, and the ledger `
-			+ `is corrupted, though nothing malfunctioned.${knew}`;
+		const knew = late && lost && lost.atMs - late.atMs >= 0.1 ? `; it found out ${between(late, lost)} later` : '';
+		return `${between(woken, late)} after it woke, A wrote with ${late?.token} behind B’s ${b?.token}${knew}: the ledger is corrupted, `
+			+ 'though nothing malfunctioned.';
 	},
 };
 
@@ -270,13 +277,10 @@ export const pausedHolder = {
 		text: (state) => {
 			const { look, stop } = factsOf(state);
 			return [
-				`A did look, ${between(look, stop)} before it was stopped, and had ${span(look?.leftMs ?? 0)} left: the moment is marked on `
-				+ 'A’s lane. However often a program looks, it can be stopped right after the last look, by a full disk, a page fault, a '
-				+ 'snapshot of its machine or a pause of its garbage collector.',
-				'So ask the one who does know. The ledger’s gate has seen every ticket that ever came: let each write carry its ticket, and let '
-				+ 'whatever you protect refuse one that is lower than the highest it has seen.',
-				'In a real system: acquire, pass the token on with every write, and put a gate, a column with the highest token and one '
-				+ 'comparison in the same transaction, in front of the data.',
+				`A did look: ${between(look, stop)} before it was stopped, it had ${span(look?.leftMs ?? 0)} left, as marked on its lane. `
+				+ 'However often a program looks, it can be stopped right after the last look.',
+				'So let the gate judge, which has seen every ticket: send the token along with each write, and refuse one that is lower '
+				+ 'than the highest seen. In your own database that is one column and one comparison, in the transaction that writes.',
 			];
 		},
 		moment: (state) => factsOf(state).look?.seq ?? null,
