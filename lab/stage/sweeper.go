@@ -22,6 +22,7 @@ import (
 // end of a pipe, by which it learns of the end.
 type Sweeper struct {
 	dir  string
+	info fs.FileInfo // of dir
 	in   io.Closer
 	cmd  *exec.Cmd
 	errs tail
@@ -33,10 +34,11 @@ type Sweeper struct {
 // with dir as a last argument, must call [Sweep]. The caller ends it with
 // Close.
 func StartSweeper(dir string, exe []string) (*Sweeper, error) {
-	if _, err := recognise(dir); err != nil {
+	info, err := recognise(dir)
+	if err != nil {
 		return nil, fmt.Errorf("starting the sweeper: %w", err)
 	}
-	s := &Sweeper{dir: dir}
+	s := &Sweeper{dir: dir, info: info}
 	s.cmd = exec.Command(exe[0], append(append([]string(nil), exe[1:]...), dir)...)
 	s.cmd.Stderr = &s.errs // a pipe of its own; standard output is the null device
 	s.cmd.SysProcAttr = sweeperAttr()
@@ -73,12 +75,16 @@ func (s *Sweeper) Close() error {
 	s.once.Do(func() {
 		_ = s.in.Close()
 		err := s.cmd.Wait()
-		if _, still := os.Lstat(s.dir); errors.Is(still, fs.ErrNotExist) {
+		now, gone := os.Lstat(s.dir)
+		if errors.Is(gone, fs.ErrNotExist) {
 			return
 		}
-		if gone := os.RemoveAll(s.dir); gone != nil {
-			s.err = fmt.Errorf("removing %s: %w", s.dir, errors.Join(gone, err, said(s.errs.String())))
+		if gone == nil && os.SameFile(s.info, now) {
+			if gone = os.RemoveAll(s.dir); gone == nil {
+				return
+			}
 		}
+		s.err = fmt.Errorf("removing %s: %w", s.dir, errors.Join(gone, err, said(s.errs.String())))
 	})
 	return s.err
 }
