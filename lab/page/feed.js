@@ -29,7 +29,8 @@ const pollMs = 200;
 /** A stream says the time every second; a silent one is dead. */
 const silentMs = 5000;
 const retryMs = { first: 250, most: 2000 };
-const answerMs = 10000;
+/** How long an answer may take: to what begins a world or a round, and to a question. */
+const answerMs = { POST: 10000, GET: 3000 };
 
 const away = 'The lab does not answer. If its server was stopped, this world’s service and workers died with it. The page keeps looking for it.';
 
@@ -283,6 +284,7 @@ export class Feed {
 
 	#watchSilence() {
 		if (this.#how === 'live' && performance.now() - this.#heardAt > silentMs) {
+			this.#connection('lost', away);
 			this.#lose();
 		}
 	}
@@ -290,7 +292,7 @@ export class Feed {
 
 /**
  * One call of the lab's API.
- * @param {string} method @param {string} url @param {unknown} [body]
+ * @param {'GET'|'POST'} method @param {string} url @param {unknown} [body]
  * @returns {Promise<{status: number, text: string, body: Record<string, any>}>} status 0: no answer
  */
 async function send(method, url, body) {
@@ -300,7 +302,7 @@ async function send(method, url, body) {
 			headers: { Accept: 'application/json', ...(body === undefined ? {} : { 'Content-Type': 'application/json' }) },
 			body: body === undefined ? null : JSON.stringify(body),
 			cache: 'no-store',
-			signal: AbortSignal.timeout(answerMs),
+			signal: AbortSignal.timeout(answerMs[method]),
 		});
 		const told = parsed(await answer.text());
 		return { status: answer.status, body: told, text: typeof told.error === 'string' ? told.error : `status ${answer.status}` };

@@ -222,7 +222,7 @@ export class Timeline extends Piece {
 		}
 		put(shape.el, 'role', 'option');
 		put(shape.el, 'aria-selected', 'false');
-		put(shape.el, 'aria-label', tellSeq(this.state, shape.seq));
+		put(shape.el, 'aria-label', [shape.words ?? '', tellSeq(this.state, shape.seq)].filter(Boolean).join(', '));
 	}
 
 	/** @param {State} state */

@@ -22,6 +22,7 @@ import { paint, patternOf } from './ticket.js';
  * @property {number|null} to null: it goes on
  * @property {number|null} seq the event it stands for, if one can point at it
  * @property {string} lane
+ * @property {string} [words] what may be written on it: its name begins with that, so that it can be called by what is seen
  * @property {(x:(at:number) => number, now:number, width:number) => void} place `width` is the view's
  */
 
@@ -69,7 +70,7 @@ function spanShape(el, { token, from, to, seq }, { y, height, lane, words }) {
 	const long = words.length * 6.1 + 12;
 	const short = String(token);
 	return {
-		el, from, to, seq, lane,
+		el, from, to, seq, lane, words,
 		place(x, now) {
 			const left = x(from);
 			const width = Math.max(2, x(to ?? now) - left);
@@ -103,7 +104,7 @@ export function stopShape(stop) {
 	const plate = s('rect', { y: y + height / 2 - 8.5, height: 17, width: 58, rx: 2, class: 'stop-plate' });
 	el.append(veil, edges, plate, label);
 	return {
-		el, from: stop.from, to: stop.to, seq: stop.seq, lane: stop.worker,
+		el, from: stop.from, to: stop.to, seq: stop.seq, lane: stop.worker, words: 'stopped',
 		place(x, now) {
 			const left = x(stop.from);
 			const right = Math.max(left + 3, x(stop.to ?? now));
@@ -206,6 +207,7 @@ export function markShape(mark) {
 	const reach = text.length * 6.4 + 12;
 	return {
 		...point,
+		words: note ? text : '',
 		place(x, now, width) {
 			point.place(x, now, width);
 			if (note) {

@@ -43,13 +43,13 @@ export class WorkerCard extends Piece {
 	#name = /** @type {'A'|'B'} */ ('A');
 	/** @type {Map<string, {button:HTMLButtonElement, why:HTMLElement}>} */
 	#buttons = new Map();
-	#says = h('p', { class: 'worker-says' });
+	#says = h('div', { class: 'worker-says' });
 	#pid = h('span', { class: 'note figures' });
 	#ticket = ticket(null, 'ticket-held');
 	#hand = h('div', { class: 'worker-hand' });
 	#viewText = h('span', { class: 'lease-figure figures' });
 	#why = h('p', { class: 'worker-why', 'aria-hidden': 'true' });
-	#input = h('input', { type: 'text', maxlength: 80, autocomplete: 'off', spellcheck: 'false' });
+	#input = h('input', { type: 'text', maxlength: 160, autocomplete: 'off', spellcheck: 'false' });
 	/** @type {Clock|undefined} */
 	#clock;
 	/** @type {LeaseBar|undefined} */
