@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -229,20 +230,40 @@ func (t *Tab) Type(text string) error {
 	}))
 }
 
-// Picture returns what the tab shows now as a PNG; whole takes in all of the
-// page, not only what is in the window.
-func (t *Tab) Picture(whole bool) ([]byte, error) {
+// Picture returns what the tab shows now as a PNG, without scrollbars. With
+// whole the window is made as high as the page for the moment, so that all of
+// it is on the picture and what stays at the window's edge is at the page's.
+func (t *Tab) Picture(whole bool) (png []byte, err error) {
+	if whole {
+		before := t.look
+		for range 2 { // a higher window may change the height of what is in it
+			height, err := Eval[int](t, `Math.ceil(document.documentElement.scrollHeight)`)
+			if err != nil {
+				return nil, err
+			}
+			look := before
+			look.Height = max(height, before.Height)
+			if err := t.SetLook(look); err != nil {
+				return nil, err
+			}
+		}
+		defer func() { err = errors.Join(err, t.SetLook(before)) }()
+	}
 	ctx, cancel := context.WithTimeout(t.ctx, limit)
 	defer cancel()
 	return chromedp.Run(ctx, func(ctx context.Context, target *chromedp.Target) ([]byte, error) {
-		params := page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng}
-		if whole {
-			params.CaptureBeyondViewport = &whole
+		if err := hideScrollbars(ctx, target, true); err != nil {
+			return nil, err
 		}
-		shot, err := cdp.Call(ctx, target, page.CaptureScreenshot, params)
+		shot, err := cdp.Call(ctx, target, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng})
 		if err != nil {
 			return nil, err
 		}
-		return shot.Data, nil
+		return shot.Data, hideScrollbars(ctx, target, false)
 	})
+}
+
+func hideScrollbars(ctx context.Context, target *chromedp.Target, hide bool) error {
+	_, err := cdp.Call(ctx, target, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: hide})
+	return err
 }
