@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // A Worker is one worker, as whoever directs it sees it. Its methods may be
@@ -18,7 +19,8 @@ type Worker interface {
 	Tell(words ...string) error
 	// Freeze makes it stand still at whatever it does, and returns when it
 	// does: it says nothing, does nothing, and renews nothing until Thaw. If
-	// ctx ends before that, it goes on.
+	// ctx ends before that, it goes on. What it said before has then been
+	// read from Said, unless the reader is slow.
 	Freeze(ctx context.Context) error
 	// Thaw lets it go on.
 	Thaw() error
@@ -47,6 +49,7 @@ type sayings struct {
 
 	mu     sync.Mutex
 	queue  []Said
+	taken  bool // the pump has some of it
 	closed bool
 	more   chan struct{} // has room for one
 }
@@ -76,6 +79,34 @@ func (q *sayings) close() {
 	q.wake()
 }
 
+// slowReader is how long handed waits for the reader.
+const slowReader = 50 * time.Millisecond
+
+// handed waits until all that was put has been read, for a moment.
+func (q *sayings) handed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, slowReader)
+	defer cancel()
+	poll(ctx, func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.queue) == 0 && !q.taken
+	})
+}
+
+// poll asks every millisecond until ok says so; false if ctx ends before.
+func poll(ctx context.Context, ok func() bool) bool {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
 func (q *sayings) wake() {
 	select {
 	case q.more <- struct{}{}:
@@ -88,7 +119,7 @@ func (q *sayings) pump(ctx context.Context) {
 	for {
 		q.mu.Lock()
 		queue, closed := q.queue, q.closed
-		q.queue = nil
+		q.queue, q.taken = nil, len(q.queue) > 0
 		q.mu.Unlock()
 		for _, s := range queue {
 			select {

@@ -86,6 +86,7 @@ func (p *inProcess) Freeze(ctx context.Context) error {
 	if err := p.still.freeze(ctx); err != nil {
 		return fmt.Errorf("stopping worker %s: %w", p.name, err)
 	}
+	p.said.handed(ctx)
 	return nil
 }
 

@@ -21,6 +21,7 @@ type Process struct {
 	name    string
 	cmd     *exec.Cmd
 	in      *os.File
+	out     mouth
 	telling sync.Mutex
 	said    *sayings
 	errs    tail
@@ -43,20 +44,44 @@ func StartProcess(ctx context.Context, exe []string, spec WorkerSpec) (*Process,
 	if err := spec.check(); err != nil {
 		return nil, err
 	}
-	read, write, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("starting worker %s: %w", spec.Name, err)
-	}
-	defer read.Close()
-	p := &Process{name: spec.Name, in: write, ended: make(chan struct{})}
+	p := &Process{name: spec.Name, ended: make(chan struct{})}
 	p.cmd = exec.Command(exe[0], append(append([]string(nil), exe[1:]...), spec.Arg())...)
-	p.cmd.Stdin, p.cmd.Stderr = read, &p.errs
+	p.cmd.Stderr = &p.errs
 	p.cmd.SysProcAttr = workerAttr()
-	out, err := p.cmd.StdoutPipe()
+	theirs, err := p.pipes()
+	if err == nil {
+		err = p.start(ctx)
+		for _, f := range theirs {
+			f.Close()
+		}
+	}
 	if err != nil {
-		write.Close()
+		p.in.Close()
+		p.out.Close()
 		return nil, fmt.Errorf("starting worker %s: %w", spec.Name, err)
 	}
+	context.AfterFunc(ctx, p.Kill)
+	return p, nil
+}
+
+// pipes makes the pipes to and from the process, and returns its ends.
+func (p *Process) pipes() (theirs []*os.File, err error) {
+	read, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.in, p.cmd.Stdin = in, read
+	out, write, err := os.Pipe()
+	if err != nil {
+		read.Close()
+		return nil, err
+	}
+	p.out.File, p.cmd.Stdout = out, write
+	return []*os.File{read, write}, nil
+}
+
+// start starts the process, from a thread that lives as long as it does.
+func (p *Process) start(ctx context.Context) error {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -66,19 +91,14 @@ func StartProcess(ctx context.Context, exe []string, spec WorkerSpec) (*Process,
 		}
 		p.said = newSayings(ctx)
 		started <- nil
-		p.listen(out)
+		p.listen()
 	}()
-	if err := <-started; err != nil {
-		write.Close()
-		return nil, fmt.Errorf("starting worker %s: %w", spec.Name, err)
-	}
-	context.AfterFunc(ctx, p.Kill)
-	return p, nil
+	return <-started
 }
 
 // listen passes on what the worker says, to its end, and waits for it.
-func (p *Process) listen(out io.Reader) {
-	lines := bufio.NewScanner(out)
+func (p *Process) listen() {
+	lines := bufio.NewScanner(&p.out)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var s Said
@@ -99,6 +119,7 @@ func (p *Process) listen(out io.Reader) {
 		p.said.put(Said{Event: SaidEnded, Text: clip(fmt.Sprintf("worker %s ended (%s): %s", p.name, endOf(err), text))})
 	}
 	p.in.Close()
+	p.out.Close()
 	p.said.close()
 	close(p.ended)
 }
@@ -153,19 +174,41 @@ func (p *Process) Freeze(ctx context.Context) error {
 	if err := stop(p.cmd.Process); err != nil {
 		return fmt.Errorf("stopping worker %s: %w", p.name, err)
 	}
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !p.StandsStill() {
+	gone := false
+	stands := poll(ctx, func() bool {
 		select {
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), p.Thaw())
 		case <-p.ended:
-			return fmt.Errorf("stopping worker %s: %w", p.name, errGone)
-		case <-tick.C:
+			gone = true
+		default:
 		}
+		// All that it said must have been taken from the pipe, too.
+		return gone || p.StandsStill() && p.out.exhausted()
+	})
+	switch {
+	case gone:
+		return fmt.Errorf("stopping worker %s: %w", p.name, errGone)
+	case !stands:
+		return errors.Join(context.Cause(ctx), p.Thaw())
 	}
+	p.said.handed(ctx)
 	return nil
 }
+
+// A mouth is the reading end of the pipe in which a worker says things.
+type mouth struct {
+	*os.File
+	asking atomic.Bool // the reader has dealt with all that it got, and wants more
+}
+
+func (m *mouth) Read(b []byte) (int, error) {
+	m.asking.Store(true)
+	n, err := m.File.Read(b)
+	m.asking.Store(false)
+	return n, err
+}
+
+// exhausted reports whether nothing is in the pipe, nor with its reader.
+func (m *mouth) exhausted() bool { return unread(m.File) == 0 && m.asking.Load() }
 
 // StandsStill reports whether every thread of the process is stopped.
 func (p *Process) StandsStill() bool { return standsStill(p.PID()) }

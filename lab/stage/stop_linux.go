@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Signals reports whether processes can be made to stand still by a signal
@@ -46,4 +48,22 @@ func standsStill(pid int) bool {
 		}
 	}
 	return true
+}
+
+// unread is how many bytes lie in the pipe; -1 if that is not known.
+func unread(pipe *os.File) int {
+	conn, err := pipe.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	n := -1
+	err = conn.Control(func(fd uintptr) {
+		if have, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+			n = have
+		}
+	})
+	if err != nil {
+		return -1
+	}
+	return n
 }

@@ -22,3 +22,4 @@ func workerAttr() *syscall.SysProcAttr { return nil }
 func stop(*os.Process) error           { return errNoSignals }
 func resume(*os.Process) error         { return errNoSignals }
 func standsStill(int) bool             { return false }
+func unread(*os.File) int              { return -1 }

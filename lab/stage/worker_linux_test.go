@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"holdfast/engine/cluster"
+	"holdfast/fence"
 )
 
 // TestDisaster is the whole lesson, on workers of both kinds: A is paused
@@ -41,6 +42,7 @@ func disaster(t *testing.T, p *play, comparing bool) {
 		t.Fatalf("A looked: %+v", s)
 	}
 	a.freeze()
+	silent(t, a)
 	second := b.tell(DoAcquire, SaidAcquired)
 	if second.Token.Number != first.Token.Number+1 || second.Mark != second.Token.Number || second.Took < shortTTL/4 {
 		t.Errorf("after %+v B acquired %+v", first, second)
@@ -65,13 +67,31 @@ func disaster(t *testing.T, p *play, comparing bool) {
 	if late.Token != first.Token || late.Mark != second.Token.Number || late.Value != "from A" {
 		t.Errorf("A's late write: %+v", late)
 	}
+	lines := judged(t, p, late, second.Token, comparing)
+	// Whoever lost may acquire again, and everything works as before.
+	if s := b.tell(DoRelease, SaidReleased); s.Text != "" {
+		t.Errorf("B released: %+v", s)
+	}
+	third := a.tell(DoAcquire, SaidAcquired)
+	if third.Token.Number != second.Token.Number+1 || third.Line != int64(lines) {
+		t.Errorf("A acquired again: %+v", third)
+	}
+	if s := a.tell(DoWrite, SaidWrote); s.Basis != int64(lines) || s.Line != s.Basis+1 {
+		t.Errorf("A wrote again: %+v", s)
+	}
+}
+
+// judged checks the late write and the ledger after it, and returns how many
+// lines that has.
+func judged(t *testing.T, p *play, late Said, seen fence.Token, comparing bool) int {
+	t.Helper()
 	lines, last, err := p.ledger.Lines(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := Corruption(lines)
 	if comparing {
-		if late.Event != SaidRefused || late.Seen != second.Token || !strings.Contains(late.Text, "stale token") {
+		if late.Event != SaidRefused || late.Seen != seen || !strings.Contains(late.Text, "stale token") {
 			t.Errorf("with the comparison A's late write is %+v", late)
 		}
 		if len(lines) != 1 || len(found) != 0 || last.Worker != "B" {
@@ -85,17 +105,7 @@ func disaster(t *testing.T, p *play, comparing bool) {
 			t.Errorf("without the comparison the ledger is %+v, %+v, %+v", lines, found, last)
 		}
 	}
-	// Whoever lost may acquire again, and everything works as before.
-	if s := b.tell(DoRelease, SaidReleased); s.Text != "" {
-		t.Errorf("B released: %+v", s)
-	}
-	third := a.tell(DoAcquire, SaidAcquired)
-	if third.Token.Number != second.Token.Number+1 || third.Line != int64(len(lines)) {
-		t.Errorf("A acquired again: %+v", third)
-	}
-	if s := a.tell(DoWrite, SaidWrote); s.Basis != int64(len(lines)) || s.Line != s.Basis+1 {
-		t.Errorf("A wrote again: %+v", s)
-	}
+	return len(lines)
 }
 
 // silent fails the test if the worker has something to say.
@@ -306,13 +316,8 @@ func TestEndOfWords(t *testing.T) {
 				told.Close()
 			}()
 			said := bufio.NewScanner(out)
-			var token uint64
-			for until, word := range map[string]string{SaidAcquired: DoAcquire} {
-				if _, err := io.WriteString(words, word+"\n"); err != nil {
-					t.Fatal(err)
-				}
-				token = next(t, said, until).Token.Number
-			}
+			go func() { _, _ = io.WriteString(words, DoAcquire+"\n") }()
+			token := next(t, said, SaidAcquired).Token.Number
 			go func() { _, _ = io.WriteString(words, last+"\n"); words.Close() }()
 			for said.Scan() {
 			}

@@ -179,20 +179,10 @@ func TestSweeperMeetsAnEmptyPlace(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSwept: directories that are not ours stay, whoever asks.
-func TestWhatIsNotSwept(t *testing.T) {
-	temp, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("TMPDIR", temp)
-	make := func() string {
-		dir, err := MakeDir("test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return dir
-	}
+// notOurs makes directories in temp that a sweeper must not touch; good is one
+// that it may.
+func notOurs(t *testing.T, temp, good string) map[string]string {
+	t.Helper()
 	fresh := func(name string) string {
 		dir := filepath.Join(temp, name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -205,10 +195,6 @@ func TestWhatIsNotSwept(t *testing.T) {
 			t.Fatal(err)
 		}
 		return dir
-	}
-	good := make()
-	if _, err := recognise(good); err != nil {
-		t.Fatal(err)
 	}
 	link := filepath.Join(temp, dirPrefix+"link")
 	if err := os.Symlink(good, link); err != nil {
@@ -226,7 +212,7 @@ func TestWhatIsNotSwept(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cases := map[string]string{
+	return map[string]string{
 		"no mark":         fresh(dirPrefix + "bare"),
 		"another's mark":  marked(fresh(dirPrefix+"copied"), good+"\n"),
 		"other name":      marked(fresh("other"), filepath.Join(temp, "other")+"\n"),
@@ -241,7 +227,23 @@ func TestWhatIsNotSwept(t *testing.T) {
 		"a file":          file,
 		"missing":         filepath.Join(temp, dirPrefix+"missing"),
 	}
-	for name, dir := range cases {
+}
+
+// TestWhatIsNotSwept: directories that are not ours stay, whoever asks.
+func TestWhatIsNotSwept(t *testing.T) {
+	temp, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temp)
+	good, err := MakeDir("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := recognise(good); err != nil {
+		t.Fatal(err)
+	}
+	for name, dir := range notOurs(t, temp, good) {
 		if _, err := recognise(dir); err == nil {
 			t.Errorf("%s: %q is taken for ours", name, dir)
 		}
