@@ -57,7 +57,10 @@ const tour = new Tour(scene, {
 	act: (target) => act(target === 'compare' ? { do: 'compare', on: true } : target === 'reset' ? { do: 'reset' } : target),
 	reset: (settings) => act({ do: 'reset', ...settings }),
 	sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
-	changed: () => draw(),
+	changed: () => {
+		announce();
+		draw();
+	},
 });
 
 const ctx = {
@@ -103,18 +106,30 @@ function given(a, b) {
  */
 async function act(action) {
 	const why = impossible(action);
+	const { turn } = tour.player;
 	if (why) {
-		return refuse(why);
+		return refuse(why, turn);
 	}
-	if (action.do === 'reset') {
+	const answer = action.do === 'reset' ? await reset(action) : await feed.act({ ...action });
+	return answer.ok ? '' : refuse(answer.text, turn);
+}
+
+/** @type {Promise<unknown>} */
+let resetting = Promise.resolve();
+
+/** One reset after the other: the lab refuses a second one meanwhile. @param {Act} action */
+function reset(action) {
+	const mine = resetting.then(async () => {
 		// The service goes away with the round: no line to it is left to break.
 		service.detach();
-	}
-	const answer = await feed.act({ ...action });
-	if (!answer.ok && action.do === 'reset') {
-		retry();
-	}
-	return answer.ok ? '' : refuse(answer.text);
+		const answer = await feed.act({ ...action });
+		if (!answer.ok) {
+			retry();
+		}
+		return answer;
+	});
+	resetting = mine;
+	return mine;
 }
 
 /** @param {Act} action @returns {string} */
@@ -129,10 +144,12 @@ function impossible(action) {
 	return '';
 }
 
-/** @param {string} why */
-function refuse(why) {
-	notice(`Not now: ${why}.`.replace(/([.!?])\.$/, '$1'));
-	tour.player.stop(`It stopped playing: ${why}.`);
+/** @param {string} why @param {number} turn of the player, when it was asked for */
+function refuse(why, turn) {
+	notice(`Not now: ${why}.`);
+	if (turn === tour.player.turn) {
+		tour.player.stop(`It stopped playing: ${why}.`);
+	}
 	return why;
 }
 
@@ -156,12 +173,31 @@ function become(next) {
 	const earlier = state;
 	state = next;
 	tour.follow(earlier, next);
+	announce();
 	draw();
+}
+
+let announced = '';
+
+/** Reads out what the guide says, when it says something else. */
+function announce() {
+	const { progress, player, scene: { steps } } = tour;
+	const { step, action } = tour.place();
+	const now = `${progress.step} ${progress.finished || action?.label}`;
+	if (now === announced || state.round === 0 || player.arranging || progress.free) {
+		return;
+	}
+	const [before] = announced.split(' ');
+	const number = before === String(progress.step) ? '' : `Step ${progress.step} of ${steps.length}: ${step.title}. `;
+	announced = now;
+	crier.tell(number + (progress.finished ? `Step ${progress.step} is done. ${progress.proved}` : player.playing ? '' : action?.text ?? ''));
 }
 
 /** @param {LabEvent} event */
 function take(event) {
-	const recent = performance.now() - enteredAt > 1500;
+	// What a page finds when it comes is not news, nor that a round's workers start.
+	const news = performance.now() - enteredAt > 1500
+		&& !(event.kind === 'started' && isName(event.who) && state.workers[event.who].status !== 'dead');
 	if (event.kind === 'round') {
 		clock.restart(event.atMs);
 		ctx.selected = null;
@@ -170,7 +206,7 @@ function take(event) {
 		clock.hear(event.atMs);
 	}
 	become(reduce(state, event));
-	if (recent) {
+	if (news) {
 		crier.tell(sentence(event));
 	}
 	if (event.kind === 'error') {
@@ -188,7 +224,6 @@ function entered(world) {
 	state = { ...fresh, ttlMs: state.ttlMs };
 	ctx.selected = null;
 	tour.enter(world);
-	showDownload(`${api}/worlds/${world}/log`);
 	if (news) {
 		notice(news);
 		news = '';
@@ -209,6 +244,7 @@ function connected(how, text) {
 	connection = how;
 	put(document.body, 'data-connection', how);
 	const live = how === 'live' || how === 'polling';
+	showDownload(live ? `${api}/worlds/${feed.world}/log` : '');
 	if (live) {
 		retry();
 	} else {

@@ -5,6 +5,8 @@
  * together); takes the visitor's actions to it; and keeps trying while the lab is away.
  */
 
+import { keep, recall } from './kept.js';
+
 /** @typedef {import('./types.js').LabEvent} LabEvent */
 /** @typedef {'starting'|'live'|'polling'|'lost'|'ended'} Connection */
 /** @typedef {{ok:true, seq:number}|{ok:false, text:string, status:number}} Answer status 0: no answer came */
@@ -67,7 +69,7 @@ export class Feed {
 
 	/** Goes on with the world that this tab had before it was reloaded, or begins one. */
 	async start() {
-		const before = sessionStorage.getItem(stored) ?? '';
+		const before = recall(stored);
 		if (/^[\w-]{20,64}$/.test(before) && await this.#own(before)) {
 			this.#take(before);
 			await this.#find(++this.#turn, false);
@@ -129,7 +131,7 @@ export class Feed {
 	#take(world) {
 		this.#world = world;
 		this.#seq = 0;
-		sessionStorage.setItem(stored, world);
+		keep(stored, world);
 		this.#tell.world(world);
 	}
 
@@ -245,7 +247,7 @@ export class Feed {
 	#ended(reason) {
 		this.#turn++;
 		this.#close();
-		sessionStorage.removeItem(stored);
+		keep(stored, '');
 		this.#connection('ended', `This world has ended${reason ? `: ${reason}` : ''}. Its service and its workers are gone.`);
 	}
 

@@ -28,7 +28,7 @@ class Stopped extends Error {}
 export class Player {
 	#hands;
 	/** Counts up with each play; an older one stops by itself. */
-	#turn = 0;
+	turn = 0;
 	#steps = 0;
 	/** How fast it goes: 1 is normal. */
 	speed = 1;
@@ -106,7 +106,7 @@ export class Player {
 	/** Ends the play. @param {string} text why, for the visitor */
 	stop(text) {
 		if (this.playing) {
-			this.#turn++;
+			this.turn++;
 			this.#end(text);
 		}
 	}
@@ -119,13 +119,13 @@ export class Player {
 
 	/** @param {boolean} arranging @param {boolean} paused @param {(turn: number) => Promise<void>} work */
 	async #run(arranging, paused, work) {
-		const turn = ++this.#turn;
+		const turn = ++this.turn;
 		Object.assign(this, { playing: true, paused, arranging, text: '', at: null });
 		this.#hands.changed();
 		try {
 			await work(turn);
 		} catch (err) {
-			if (turn === this.#turn) {
+			if (turn === this.turn) {
 				this.#end(err instanceof Stopped ? err.message : String(err));
 			}
 			return false;
@@ -179,14 +179,14 @@ export class Player {
 	/** @param {number} turn */
 	async #tick(turn) {
 		await this.#hands.sleep(tickMs);
-		if (turn !== this.#turn) {
+		if (turn !== this.turn) {
 			throw new Stopped('');
 		}
 	}
 
 	/** @param {string} why @param {number} turn */
 	#must(why, turn) {
-		if (turn !== this.#turn) {
+		if (turn !== this.turn) {
 			throw new Stopped('');
 		}
 		if (why !== '') {

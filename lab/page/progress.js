@@ -29,11 +29,11 @@ export function atStep(progress, step) {
 
 /**
  * What was kept of a visitor before the page was reloaded; what makes no sense is the beginning.
- * @param {string|null} text @param {Scene} scene @param {string} world @returns {Progress}
+ * @param {string} text @param {Scene} scene @param {string} world @returns {Progress}
  */
 export function restored(text, scene, world) {
 	try {
-		const kept = JSON.parse(text ?? '');
+		const kept = JSON.parse(text);
 		const fits = (/** @type {unknown} */ n, /** @type {number} */ least) => (
 			Number.isInteger(n) && Number(n) >= least && Number(n) <= scene.steps.length);
 		if (kept.scene === scene.name && kept.world === world && fits(kept.step, 1) && fits(kept.done, 0)) {

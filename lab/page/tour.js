@@ -1,6 +1,7 @@
 // @ts-check
 /** The guide's mind: which scene, how far the visitor is, and the player. elements/guide.js shows it. */
 
+import { keep, recall } from './kept.js';
 import { Player } from './player.js';
 import { atStep, before, beginning, follow, placeOf, restored } from './progress.js';
 
@@ -34,7 +35,7 @@ export class Tour {
 		this.#world = world;
 		this.player.stop('');
 		const { done, free } = this.progress;
-		const kept = restored(sessionStorage.getItem(stored), this.scene, world);
+		const kept = restored(recall(stored), this.scene, world);
 		this.progress = kept.done > 0 || kept.step > 1 || kept.free ? kept : { ...beginning(), done, free };
 		this.#keep();
 	}
@@ -114,6 +115,6 @@ export class Tour {
 	}
 
 	#keep() {
-		sessionStorage.setItem(stored, JSON.stringify({ ...this.progress, scene: this.scene.name, world: this.#world }));
+		keep(stored, JSON.stringify({ ...this.progress, scene: this.scene.name, world: this.#world }));
 	}
 }

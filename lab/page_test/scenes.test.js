@@ -145,7 +145,7 @@ test('the stage for a step is set by all that the steps before it need', () => {
 test('progress survives a reload of the same world only', () => {
 	const kept = JSON.stringify({ scene: 'paused-holder', world: 'w', step: 3, done: 2, finished: true, free: false, proved: 'x' });
 	assert.deepEqual(restored(kept, pausedHolder, 'w'), { step: 3, done: 2, finished: true, free: false, proved: 'x' });
-	for (const text of [null, '', '{', '[]', 'null', '{"scene":"paused-holder","world":"w","step":9,"done":0}',
+	for (const text of ['', '{', '[]', 'null', '{"scene":"paused-holder","world":"w","step":9,"done":0}',
 		'{"scene":"paused-holder","world":"w","step":"1","done":0}']) {
 		assert.deepEqual(restored(text, pausedHolder, 'w'), beginning());
 	}
