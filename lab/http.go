@@ -40,7 +40,10 @@ func newHTTP(h http.Handler, logger *slog.Logger) *http.Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+
+		DisableGeneralOptionsHandler: true, // which would stand before the guards
+
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
 }
 
@@ -109,6 +112,7 @@ func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.serving.Add(1)
 		defer l.serving.Add(-1)
+		w = newPatient(w)
 		secure(w.Header())
 		err := checkCaller(r, names)
 		if err == nil && r.URL.Path != "*" {
@@ -133,6 +137,29 @@ func (l *Lab) names() []string {
 	}
 	return slices.DeleteFunc(names, func(n string) bool { return n == "" })
 }
+
+// patient writes an answer to a reader who takes each part of it within
+// writeWithin; another one is cut off, so that nobody holds a stream, and with
+// it a world, by not reading.
+type patient struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func newPatient(w http.ResponseWriter) patient {
+	p := patient{w, http.NewResponseController(w)}
+	_ = p.control.SetWriteDeadline(time.Time{}) // of the answer before, on this connection
+	return p
+}
+
+// Write implements http.ResponseWriter.
+func (p patient) Write(b []byte) (int, error) {
+	_ = p.control.SetWriteDeadline(time.Now().Add(writeWithin))
+	return p.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (p patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
@@ -221,27 +248,34 @@ func answer(w http.ResponseWriter, r *http.Request, status int, v any) {
 // readJSON reads a body of the lab's API. The fields that may occur are named;
 // see [decodeStrict].
 func readJSON(w http.ResponseWriter, r *http.Request, fields []string, v any) error {
-	text, err := readBody(w, r)
+	text, err := readBody(w, r, maxBody)
 	if err != nil || len(text) == 0 {
 		return err
 	}
-	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if charset, ok := params["charset"]; err != nil || kind != "application/json" || ok && !strings.EqualFold(charset, "utf-8") {
-		return refusef(http.StatusUnsupportedMediaType, "Content-Type is %q: want application/json", clip(r.Header.Get("Content-Type")))
+	if err := wantJSON(r); err != nil {
+		return err
 	}
 	return decodeStrict(text, fields, v)
 }
 
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func wantJSON(r *http.Request) error {
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if charset, ok := params["charset"]; err != nil || kind != "application/json" || ok && !strings.EqualFold(charset, "utf-8") {
+		return refusef(http.StatusUnsupportedMediaType, "Content-Type is %q: want application/json", clip(r.Header.Get("Content-Type")))
+	}
+	return nil
+}
+
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyWithin))
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	_ = control.SetReadDeadline(time.Time{})
 	if err == nil {
 		return text, nil
 	}
 	if _, long := err.(*http.MaxBytesError); long {
-		return nil, refusef(http.StatusRequestEntityTooLarge, "the body is too long: want at most %d bytes", maxBody)
+		return nil, refusef(http.StatusRequestEntityTooLarge, "the body is too long: want at most %d bytes", most)
 	}
 	return nil, badf("the body could not be read: %v", err)
 }

@@ -84,7 +84,6 @@ func (l *Lab) streamEvents(w http.ResponseWriter, r *http.Request, world *world,
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx passes events on at once
 	out := &eventWriter{w: w, control: http.NewResponseController(w)}
-	defer out.done()
 	if polls {
 		if r.Method != http.MethodHead {
 			out.named("poll", map[string]any{"reason": errPoll.Error()})
@@ -153,16 +152,12 @@ func (o *eventWriter) named(name string, data map[string]any) {
 	o.flush()
 }
 
-// flush sends what is written. A reader that does not read is cut off.
+// flush sends what is written.
 func (o *eventWriter) flush() {
 	if o.err == nil && o.buf.Len() > 0 {
-		_ = o.control.SetWriteDeadline(time.Now().Add(writeWithin))
 		if _, o.err = o.w.Write(o.buf.Bytes()); o.err == nil {
 			o.err = o.control.Flush()
 		}
 	}
 	o.buf.Reset()
 }
-
-// done gives the connection back as it was.
-func (o *eventWriter) done() { _ = o.control.SetWriteDeadline(time.Time{}) }

@@ -37,11 +37,12 @@ func (l *Lab) serveCall(w http.ResponseWriter, r *http.Request) error {
 	defer world.calls.Add(-1)
 	ctx, cancel := context.WithTimeout(r.Context(), callWithin)
 	defer cancel()
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyWithin))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCall))
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	body, err := readBody(w, r, maxCall)
+	if err == nil {
+		err = wantJSON(r)
+	}
 	if err != nil {
-		return refusef(http.StatusRequestEntityTooLarge, "the body could not be read, or is longer than %d bytes: %v", maxCall, err)
+		return err
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return l.pass(ctx, w, r, world, "/holdfast.v1.LockService/"+r.PathValue("method"))
@@ -62,6 +63,14 @@ func (l *Lab) serveWatch(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer detach()
+	// The stream of a round that is over, or of a page that is to poll, ends as
+	// a whole one: its events stand for themselves. The proxy would break the
+	// connection off, which browsers report as an error.
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
+			panic(p)
+		}
+	}()
 	return l.pass(ctx, w, r, world, "/v1/watch")
 }
 

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -48,7 +49,7 @@ func (l *Lab) endWorld(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (l *Lab) leave(w http.ResponseWriter, r *http.Request, why string) error {
-	if _, err := readBody(w, r); err != nil {
+	if _, err := readBody(w, r, maxBody); err != nil {
 		return err
 	}
 	if err := l.worlds.end(r.PathValue("world"), why); err != nil {
@@ -74,6 +75,9 @@ func (l *Lab) act(w http.ResponseWriter, r *http.Request) error {
 	}
 	l.worlds.acted(world.id)
 	seq, err := world.act(a)
+	if errors.Is(err, errOver) {
+		_, err = l.worlds.get(world.id) // says why
+	}
 	if err != nil {
 		return err
 	}

@@ -75,6 +75,7 @@ type Lab struct {
 	sweeper  *stage.Sweeper // nil if the directory is the caller's
 	worlds   *worlds
 	serving  atomic.Int64 // requests that are served now
+	made     atomic.Int64 // worlds, since the start
 
 	stop  chan context.Context
 	ended chan struct{} // closed when everything has stopped
@@ -90,10 +91,11 @@ func Start(ctx context.Context, cfg Config) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{cfg: cfg, worlds: newWorlds(cfg), stop: make(chan context.Context, 1), ended: make(chan struct{})}
-	l.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("the lab cannot listen on %s: %w: choose another address, or port 0 for a free one", cfg.Listen, err)
 	}
+	l.listener = &limited{Listener: listener, free: make(chan struct{}, maxConns), closed: make(chan struct{})}
 	if err := l.settle(); err != nil {
 		_ = l.listener.Close()
 		return nil, err
@@ -125,7 +127,7 @@ func (c Config) complete(ctx context.Context) (Config, error) {
 	for _, d := range []struct {
 		at  *time.Duration
 		def time.Duration
-	}{{&h.pageWithin, 5 * time.Second}, {&h.pageIdle, time.Minute}, {&h.tidyEvery, time.Second}, {&h.patience, 10 * time.Second}} {
+	}{{&h.pageWithin, 5 * time.Second}, {&h.pageIdle, time.Minute}, {&h.tidyEvery, time.Second}, {&h.patience, 8 * time.Second}} {
 		if *d.at == 0 {
 			*d.at = d.def
 		}

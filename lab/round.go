@@ -84,10 +84,15 @@ func newRound(ctx context.Context, l *Lab, dir string, number int, s settings) (
 	if err := r.ledger.SetComparing(ctx, s.compare); err != nil {
 		return nil, err
 	}
-	if err := r.run(ctx); err != nil {
-		return nil, fmt.Errorf("the earlier runs: %w", err)
+	hired := make(chan error, 1)
+	go func() { hired <- r.hireAll(ctx) }() // workers are asked nothing yet
+	if err = r.run(ctx); err != nil {
+		err = fmt.Errorf("the earlier runs: %w", err)
 	}
-	return r, r.hireAll(ctx)
+	if err = errors.Join(err, <-hired); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 func (r *round) ledgerFile() string { return filepath.Join(r.dir, "ledger.sqlite") }

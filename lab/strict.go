@@ -52,6 +52,7 @@ func wanted(kind string) string {
 // checkFields walks through one JSON object.
 func checkFields(text []byte, fields []string) error {
 	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
 	if first, err := d.Token(); err != nil || first != json.Delim('{') {
 		return badf("the body is not a JSON object: want {…}")
 	}

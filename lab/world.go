@@ -32,8 +32,9 @@ type world struct {
 
 	// Only the world's goroutine touches these.
 	round  *round
-	rounds int     // begun so far
-	resets *errand // a new round is being made
+	rounds int             // begun so far
+	resets *errand         // a new round is being made
+	before <-chan struct{} // closed when the last round is gone; nil: there was none
 	// running are the goroutines that work for it.
 	running sync.WaitGroup
 }
@@ -48,7 +49,9 @@ func (l *Lab) newWorld(ctx context.Context, s settings) (*world, error) {
 		mail: make(chan func()),
 	}
 	w.life, w.die = context.WithCancel(context.Background())
-	w.dir = filepath.Join(l.dir, "world-"+w.id)
+	// The directory can be read off the workers' command lines; the ID is for
+	// the page alone.
+	w.dir = filepath.Join(l.dir, fmt.Sprintf("world-%d", l.made.Add(1)))
 	// A page that leaves while its world is made is one that does not look.
 	ctx = context.WithoutCancel(ctx)
 	err := os.Mkdir(w.dir, 0o700)
@@ -138,7 +141,12 @@ func (w *world) adopt(r *round, first event) {
 			old.turning.answer(outcome{err: notNowf("the world was reset before the switch was turned")})
 		}
 		old.end() // so that nothing of it goes on while the new one runs
-		w.running.Go(old.close)
+		closed := make(chan struct{})
+		w.before = closed
+		w.running.Go(func() {
+			old.close()
+			close(closed)
+		})
 	}
 	w.round = r
 	w.now.Store(r)
@@ -244,7 +252,11 @@ func (w *world) reset(a action, reply chan<- outcome) {
 	w.rounds++
 	number, e := w.rounds, w.begin(doReset, reply)
 	w.resets = e
+	before := w.before
 	w.running.Go(func() {
+		if before != nil {
+			<-before // however often a visitor resets, two rounds run at most
+		}
 		r, first, err := w.nextRound(w.life, number, s)
 		done := func() {
 			w.resets = nil
