@@ -127,7 +127,7 @@ export class WorkerCard extends Piece {
 		put(this, 'data-poised', worker.poised);
 		put(this, 'data-token', worker.token ?? '');
 		say(this.#says, stateWords(worker));
-		say(this.#pid, worker.pid ? `process ${worker.pid}` : '');
+		say(this.#pid, worker.pid ? `pid ${worker.pid}` : '');
 		this.#drawTicket(worker, was);
 		if (document.activeElement !== this.#input || !before) {
 			if (this.#input.value !== worker.value) {
