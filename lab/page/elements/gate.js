@@ -80,7 +80,7 @@ export class Gate extends Piece {
 
 	/** A write came: its ticket travels from the hand to the slot, and comes back if the arm stays down. @param {NonNullable<GateState['last']>} last */
 	#passed({ who, token, verdict }) {
-		const hand = document.querySelector(`hf-worker[worker="${who === 'B' ? 'B' : 'A'}"] .hand-slot`);
+		const hand = document.querySelector(`hf-worker[worker="${who === 'B' ? 'B' : 'A'}"] .ticket-held`);
 		void fly(token, hand, this.#slot, { bounce: verdict === 'refused' });
 		if (still()) {
 			return;

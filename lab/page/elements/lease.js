@@ -69,6 +69,17 @@ function believer(state) {
 	return [A, B].find((worker) => worker.token !== null) ?? null;
 }
 
+/** Whose the second bar is. @param {Worker|null} worker */
+function clientName(worker) {
+	if (!worker) {
+		return 'the holder counts';
+	}
+	if (worker.status === 'dead') {
+		return `${worker.name} is gone`;
+	}
+	return worker.stopped ? `${worker.name} (stopped) thinks` : `${worker.name} itself counts`;
+}
+
 /** `<hf-lease>`: the lock's lease in both views. */
 export class Lease extends Piece {
 	#server = new LeaseBar('server', "lease in the service's view");
@@ -97,7 +108,7 @@ export class Lease extends Piece {
 		const worker = believer(state);
 		const client = worker ? ownView(worker, now) : 0;
 		const serverWords = server > 0 ? `${seconds(server)} s` : service.holder ? '0.0 s' : 'nobody';
-		const clientWords = worker ? `${seconds(client)} s` : 'nobody';
+		const clientWords = worker && worker.token !== null ? `${seconds(client)} s` : 'nobody';
 		this.#server.show(server, ttlMs, {
 			token: service.holder?.token ?? null, label: "lease in the service's view", words: serverWords,
 		});
@@ -106,8 +117,7 @@ export class Lease extends Piece {
 		});
 		say(this.#serverText, serverWords);
 		say(this.#clientText, clientWords);
-		say(this.#clientName, worker ? worker.stopped ? `${worker.name} (stopped) thinks` : `${worker.name} itself counts`
-			: 'the holder counts');
+		say(this.#clientName, clientName(worker));
 		put(this, 'data-left-server', Math.round(server));
 		put(this, 'data-left-client', Math.round(client));
 		put(this, 'data-empty', server === 0);

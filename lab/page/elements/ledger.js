@@ -137,7 +137,7 @@ export class Ledger extends Piece {
 		if (!last) {
 			return;
 		}
-		const words = last.line > 1 ? `lines 1–${last.line}: ${last.line} earlier runs; the last one: ` : 'an earlier run: ';
+		const words = last.line > 1 ? `lines 1–${last.line}: ${last.line} earlier runs; last: ` : 'an earlier run: ';
 		const edge = h('td', { role: 'cell', class: 'col-time' }, '–');
 		paint(edge, last.token);
 		this.#earlier.append(h('tr', { role: 'row' }, edge, h('td', { role: 'cell', class: 'col-by' }, '–'),

@@ -192,9 +192,12 @@ export async function fly(n, from, to, { bounce = false } = {}) {
 	/** @param {DOMRect} r @param {number} scale @param {number} turn */
 	const at = (r, scale, turn) => `translate(${r.x + r.width / 2 - own.width / 2}px, ${
 		r.y + r.height / 2 - own.height / 2}px) rotate(${turn}deg) scale(${scale})`;
+	const first = from instanceof Ticket ? a.width / own.width : 1;
+	const last = to instanceof Ticket ? b.width / own.width : 0.85;
+	const home = { transform: at(a, first, 0) };
 	const frames = bounce
-		? [{ transform: at(a, 1, 0) }, { transform: at(b, 0.85, -4), offset: 0.5 }, { transform: at(a, 1, 0) }]
-		: [{ transform: at(a, 1, 0) }, { transform: at(a, 1.06, -5), offset: 0.2 }, { transform: at(b, 0.9, 0) }];
+		? [home, { transform: at(b, last, -4), offset: 0.5 }, home]
+		: [home, { transform: at(a, first * 1.05, -5), offset: 0.2 }, { transform: at(b, last, 0) }];
 	const trip = paper.animate(frames, { duration: bounce ? 460 : 280, easing: 'cubic-bezier(.3,.7,.2,1)', fill: 'both' });
 	try {
 		await trip.finished;

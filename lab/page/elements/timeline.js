@@ -28,13 +28,15 @@ export class Timeline extends Piece {
 	#spacer = h('div', { class: 'timeline-spacer', 'aria-hidden': 'true' });
 	#scroller = h('div', { class: 'timeline-scroll' });
 	#words = h('p', { class: 'timeline-words', id: 'timeline-words' });
-	#back = h('button', { type: 'button', class: 'key timeline-back', 'aria-hidden': 'true', tabindex: -1 }, 'to now');
+	#back = h('button', { type: 'button', class: 'key timeline-back' }, 'to now');
 	#spans = h('ul', { class: 'unseen', 'aria-label': 'who thought to hold, and when' });
 	/** The view's width in units, and how many pixels a unit has. */
 	#width = 0;
 	#unit = 1;
 	#perMs = 0;
 	#follow = true;
+	/** An event was walked to that was out of view; leaving the timeline comes back to now. */
+	#revealed = false;
 	#expected = 0;
 	/** @type {number|null} the event that the tab key comes back to */
 	#stop = null;
@@ -72,9 +74,13 @@ export class Timeline extends Piece {
 	#listen() {
 		const svg = this.#svg;
 		svg.addEventListener('pointerover', (event) => this.#point(event.target));
-		svg.addEventListener('pointerleave', () => this.ctx?.select(null));
+		svg.addEventListener('pointerleave', () => this.#point(null));
 		svg.addEventListener('focusin', (event) => this.#point(event.target));
-		svg.addEventListener('focusout', () => this.ctx?.select(null));
+		svg.addEventListener('focusout', () => {
+			this.ctx?.select(null);
+			this.#follow ||= this.#revealed;
+			this.#revealed = false;
+		});
 		svg.addEventListener('keydown', (event) => this.#key(event));
 		this.#scroller.addEventListener('scroll', () => {
 			if (Math.abs(this.#scroller.scrollLeft - this.#expected) > 3) {
@@ -88,10 +94,9 @@ export class Timeline extends Piece {
 
 	/** @param {EventTarget|null} target */
 	#point(target) {
-		const g = target instanceof Element ? target.closest('[data-seq]') : null;
-		if (g instanceof SVGElement) {
-			this.ctx?.select(Number(g.dataset.seq));
-		}
+		const at = target instanceof Element ? target.closest('[data-seq]') : null;
+		const g = at ?? document.activeElement;
+		this.ctx?.select(g instanceof SVGElement && g.dataset.seq && this.contains(g) ? Number(g.dataset.seq) : null);
 	}
 
 	/** The events that the arrow keys walk along, in time. @returns {Shape[]} */
@@ -144,6 +149,7 @@ export class Timeline extends Piece {
 		const left = this.#scroller.scrollLeft / this.#unit;
 		if (x < left + 30 || x > left + this.#width - 60) {
 			this.#follow = false;
+			this.#revealed = true;
 			this.#scroller.scrollLeft = Math.max(0, x - this.#width / 2) * this.#unit;
 		}
 		this.frame(this.now());
@@ -162,7 +168,7 @@ export class Timeline extends Piece {
 		}
 		const seen = new Set();
 		const { timeline } = state;
-		this.#keep(seen, 'bands', timeline.bands, (one) => `band ${one.seq}`, bandShape);
+		this.#keep(seen, 'bands', timeline.bands, (one) => `band ${one.seq}`, (one) => bandShape(one, () => this.#stopIn(one)));
 		this.#keep(seen, 'bands', timeline.serviceBands, (one) => `service ${one.seq}`, serviceShape);
 		this.#keep(seen, 'stops', timeline.stops, (one) => `stop ${one.seq}`, stopShape);
 		this.#keep(seen, 'ticks', timeline.ticks, (one) => `tick ${one.lane} ${one.seq}`, tickShape);
@@ -223,6 +229,12 @@ export class Timeline extends Piece {
 		put(shape.el, 'role', 'option');
 		put(shape.el, 'aria-selected', 'false');
 		put(shape.el, 'aria-label', [shape.words ?? '', tellSeq(this.state, shape.seq)].filter(Boolean).join(', '));
+	}
+
+	/** When a band's worker was first stopped in it. @param {import('../types.js').Band} band */
+	#stopIn(band) {
+		const stop = this.state?.timeline.stops.find((one) => one.worker === band.worker && one.from >= band.from);
+		return stop && (band.to === null || stop.from < band.to) ? stop.from : null;
 	}
 
 	/** @param {State} state */

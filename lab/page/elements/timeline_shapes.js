@@ -40,13 +40,17 @@ export const layers = ['ticks', 'bands', 'stops', 'drops', 'marks', 'overlaps'];
 /** @param {number} at @param {string} className */
 const groupOf = (at, className) => s('g', { class: className, 'data-at': Math.round(at) });
 
-/** A time in which a worker thinks that it holds. @param {Band} band @returns {Shape} */
-export function bandShape(band) {
+/**
+ * A time in which a worker thinks that it holds. Its label ends where the worker was first stopped.
+ * @param {Band} band @param {() => number|null} [stopOf] when that was
+ * @returns {Shape}
+ */
+export function bandShape(band, stopOf) {
 	const y = lanes.middle[band.worker === 'B' ? 'B' : 'A'] - lanes.band / 2;
 	const el = groupOf(band.from, 'band');
 	put(el, 'data-band', band.worker);
 	put(el, 'data-token', band.token);
-	return spanShape(el, band, { y, height: lanes.band, lane: band.worker, words: `thinks it holds ${band.token}` });
+	return spanShape(el, band, { y, height: lanes.band, lane: band.worker, words: `thinks it holds ${band.token}`, stopOf });
 }
 
 /** A time in which somebody holds by the service's books. @param {ServiceBand} band @returns {Shape} */
@@ -59,9 +63,9 @@ export function serviceShape(band) {
 
 /**
  * @param {SVGGElement} el @param {Band} band
- * @param {{y:number, height:number, lane:string, words:string}} how @returns {Shape}
+ * @param {{y:number, height:number, lane:string, words:string, stopOf?:() => number|null}} how @returns {Shape}
  */
-function spanShape(el, { token, from, to, seq }, { y, height, lane, words }) {
+function spanShape(el, { token, from, to, seq }, { y, height, lane, words, stopOf }) {
 	paint(el, token);
 	const paper = s('rect', { y, height, class: 'band-paper', fill: `url(#${patternOf(token)})`, rx: 1.5 });
 	const plate = s('rect', { y: y + height / 2 - 7.5, height: 15, class: 'band-plate', rx: 2 });
@@ -76,13 +80,15 @@ function spanShape(el, { token, from, to, seq }, { y, height, lane, words }) {
 			const width = Math.max(2, x(to ?? now) - left);
 			put(paper, 'x', left.toFixed(1));
 			put(paper, 'width', width.toFixed(1));
-			const text = width > long + 8 ? words : width > short.length * 8 + 10 ? short : '';
+			const start = Math.max(left, 0);
+			const room = Math.min(left + width, x(stopOf?.() ?? Infinity)) - start;
+			const text = room > long + 8 ? words : room > short.length * 8 + 10 ? short : '';
 			say(label, text);
 			const plateWidth = text === words ? long : short.length * 7.4 + 9;
 			put(plate, 'visibility', text ? null : 'hidden');
-			put(plate, 'x', (left + 4).toFixed(1));
+			put(plate, 'x', (start + 4).toFixed(1));
 			put(plate, 'width', plateWidth.toFixed(1));
-			put(label, 'x', (left + 4 + plateWidth / 2).toFixed(1));
+			put(label, 'x', (start + 4 + plateWidth / 2).toFixed(1));
 		},
 	};
 }
@@ -109,15 +115,16 @@ export function stopShape(stop) {
 			const left = x(stop.from);
 			const right = Math.max(left + 3, x(stop.to ?? now));
 			const one = tornEdge(left, y, height, 1);
-			const other = tornEdge(right, y, height, -1);
+			const other = tornEdge(right, y, height, stop.to === null ? 0 : -1);
 			const back = other.slice(1).split('L').reverse().join('L');
 			put(veil, 'd', `${one}L${back}Z`);
 			put(edges, 'd', stop.to === null ? one : one + other);
-			const fits = right - left > 66;
+			const start = Math.max(left, 0);
+			const fits = right - start > 66;
 			put(label, 'visibility', fits ? null : 'hidden');
 			put(plate, 'visibility', fits ? null : 'hidden');
-			put(label, 'x', (left + 37).toFixed(1));
-			put(plate, 'x', (left + 8).toFixed(1));
+			put(label, 'x', (start + 37).toFixed(1));
+			put(plate, 'x', (start + 8).toFixed(1));
 		},
 	};
 }
@@ -162,7 +169,7 @@ export function dropShape(drop) {
 /** @type {Record<string, string>} what a mark is drawn as, around (0, 0) */
 const signs = {
 	'last-look': 'M0 -30V13M-4 -30h8',
-	looked: 'M0 -13V13',
+	looked: 'M0 -13V-8',
 	queued: 'M-3 -5L3 0L-3 5Z',
 	'gave-up': 'M3 -5L-3 0L3 5Z',
 	lost: 'M0 -10L6 0L0 10L-6 0Z',

@@ -38,6 +38,15 @@ export function stateWords(worker) {
 	}
 }
 
+/** What a worker's own clock shows: a process that stands still or is gone has no later time. @param {State} state @param {Worker} worker @param {number} now */
+function ownTime(state, worker, now) {
+	if (worker.status === 'dead') {
+		const end = state.events.findLast((one) => one.who === worker.name && (one.kind === 'killed' || one.kind === 'ended'));
+		return end?.atMs ?? now;
+	}
+	return worker.stopped ? worker.frozenAt ?? now : now;
+}
+
 /** `<hf-worker worker="A">`. */
 export class WorkerCard extends Piece {
 	#name = /** @type {'A'|'B'} */ ('A');
@@ -126,6 +135,7 @@ export class WorkerCard extends Piece {
 		put(this, 'data-stopped', worker.stopped);
 		put(this, 'data-poised', worker.poised);
 		put(this, 'data-token', worker.token ?? '');
+		put(this, 'data-overlap', worker.token !== null && state.timeline.overlaps.some((one) => one.to === null));
 		say(this.#says, stateWords(worker));
 		say(this.#pid, worker.pid ? `pid ${worker.pid}` : '');
 		this.#drawTicket(worker, was);
@@ -172,7 +182,7 @@ export class WorkerCard extends Piece {
 		}
 		const worker = state.workers[this.#name];
 		const left = ownView(worker, now);
-		this.#clock?.show(worker.stopped ? worker.frozenAt ?? now : now, worker.stopped || worker.status === 'dead');
+		this.#clock?.show(ownTime(state, worker, now), worker.stopped || worker.status === 'dead');
 		const words = worker.token === null ? 'none' : `${seconds(left)} s`;
 		this.#bar?.show(left, state.ttlMs, { token: worker.token, label: `${this.#name}'s view of its lease`, words });
 		say(this.#viewText, words);
