@@ -152,7 +152,7 @@ const act = {
 
 /** @type {Step} */
 const happy = {
-	id: 'happy-path', title: 'One holder, all is well',
+	id: 'happy-path', title: 'One holder',
 	actions: [act.acquireA, act.renewA, act.writeA],
 	done: (state) => Boolean(factsOf(state).aWrote) && renewals(state) > 0,
 	off: (state) => comparesAlready(state)
