@@ -152,7 +152,7 @@ func Eval[T any](t *Tab, expression string) (T, error) {
 // the expression gave at last.
 func (t *Tab) Await(expression string, within time.Duration) error {
 	deadline := time.Now().Add(within)
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(40 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		ok, err := Eval[bool](t, "!!("+expression+")")
