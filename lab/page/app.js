@@ -205,10 +205,10 @@ function take(event) {
 	} else {
 		clock.hear(event.atMs);
 	}
-	become(reduce(state, event));
 	if (news) {
 		crier.tell(sentence(event));
 	}
+	become(reduce(state, event));
 	if (event.kind === 'error') {
 		notice(event.text ?? 'something went wrong in the lab');
 	}
