@@ -18,7 +18,7 @@ import (
 
 // limit bounds every single command to a tab, so that a page that hangs fails
 // its test instead of stopping it.
-const limit = 20 * time.Second
+const limit = 60 * time.Second
 
 // A Tab is one page with storage of its own (unless it was opened beside
 // another). Use it from one goroutine at a time.
