@@ -86,11 +86,13 @@ const slowReader = 50 * time.Millisecond
 func (q *sayings) handed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, slowReader)
 	defer cancel()
-	poll(ctx, func() bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return len(q.queue) == 0 && !q.taken
-	})
+	poll(ctx, q.idle)
+}
+
+func (q *sayings) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.queue) == 0 && !q.taken
 }
 
 // poll asks every millisecond until ok says so; false if ctx ends before.

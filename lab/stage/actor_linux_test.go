@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +37,48 @@ func TestSayingsEndWithTheirContext(t *testing.T) {
 	cancel()
 	for range q.to { // ends, though nobody closed it
 	}
+}
+
+// TestHandedWaitsForTheReader, and not for one that is gone.
+func TestHandedWaitsForTheReader(t *testing.T) {
+	q := newSayings(t.Context())
+	q.put(Said{Event: SaidWrote})
+	began := time.Now()
+	q.handed(t.Context())
+	if took := time.Since(began); took < slowReader {
+		t.Errorf("nobody has read, and it is called handed after %v", took)
+	}
+	q.close()
+	for range q.to {
+	}
+}
+
+func TestMouth(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	m := &mouth{File: read}
+	defer m.Close()
+	if _, err := write.WriteString("one"); err != nil {
+		t.Fatal(err)
+	}
+	if m.exhausted() {
+		t.Error("three bytes are in the pipe, and it is called exhausted")
+	}
+	b := make([]byte, 3)
+	if _, err := m.Read(b); err != nil {
+		t.Fatal(err)
+	}
+	if m.exhausted() {
+		t.Error("the reader has not yet dealt with what it got")
+	}
+	done := make(chan struct{})
+	go func() { _, _ = m.Read(b); close(done) }()
+	eventually(t, "an exhausted pipe", m.exhausted)
+	write.Close()
+	<-done
 }
 
 // TestWordsForOneThatStandsStill: a pipe that is full must not block whoever

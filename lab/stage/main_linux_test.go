@@ -69,6 +69,8 @@ func playedAs(name string, args []string) error {
 		return Sweep(context.Background(), args[0], os.Stdin)
 	case "mother":
 		return mother()
+	case "family":
+		return family(args[0])
 	}
 	return fmt.Errorf("no program %q", name)
 }
@@ -88,7 +90,7 @@ const (
 	// shortTTL is for workers whose lease must run out, longTTL for those
 	// whose lease must not, however busy the machine is.
 	shortTTL = 1500 * time.Millisecond
-	longTTL  = 20 * time.Second
+	longTTL  = 10 * time.Second
 	// most is how long a test waits for what must come. It is no measure of
 	// anything: machines are slow.
 	most = 30 * time.Second
@@ -117,7 +119,7 @@ func kinds(t *testing.T, test func(t *testing.T, p *play)) {
 
 func newPlay(t *testing.T, kind string) *play {
 	t.Helper()
-	dir := t.TempDir()
+	dir := memoryDir(t)
 	p := &play{t: t, kind: kind, path: filepath.Join(dir, "ledger.sqlite")}
 	var err error
 	p.srv, err = server.Start(context.Background(), server.Config{
@@ -136,6 +138,17 @@ func newPlay(t *testing.T, kind string) *play {
 	}
 	t.Cleanup(func() { _ = p.watcher.Close(context.Background()) })
 	return p
+}
+
+// memoryDir is a directory in memory, where there is such a thing: leases of a
+// second should not depend on how busy the disk is just now.
+func memoryDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "holdfast-stage-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func (p *play) stopService() {
@@ -221,11 +234,33 @@ func (a *actor) tell(word string, what ...string) Said {
 	return a.await(what...)
 }
 
+// freeze reads on meanwhile, to the last that was said before.
 func (a *actor) freeze() {
 	a.t.Helper()
-	if err := a.Freeze(a.t.Context()); err != nil {
-		a.t.Fatal(err)
+	done := make(chan error, 1)
+	go func() { done <- a.Freeze(a.t.Context()) }()
+	frozen := false
+	eventually(a.t, "a worker that stands still and has been heard", func() bool {
+		select {
+		case s := <-a.Said():
+			a.all = append(a.all, s)
+		case err := <-done:
+			if err != nil {
+				a.t.Fatal(err)
+			}
+			frozen = true
+		default:
+		}
+		return frozen && a.unread().idle()
+	})
+}
+
+// unread is what it said and nobody has read.
+func (a *actor) unread() *sayings {
+	if p, ok := a.Worker.(*Process); ok {
+		return p.said
 	}
+	return a.Worker.(*inProcess).said
 }
 
 func (a *actor) thaw() {

@@ -2,15 +2,20 @@ package stage
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"holdfast/server"
 )
 
 // mother is a program that has a directory swept, and leaves files in it until
@@ -86,10 +91,7 @@ func TestSweeperAfterKill(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	eventually(t, "the end of the directory", func() bool { return !there(dir) })
-	eventually(t, "the end of the sweeper", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err != nil || strings.Contains(string(stat), ") Z ")
-	})
+	eventually(t, "the end of the sweeper", func() bool { return ended(pid) })
 }
 
 // ignores reports whether the process ignores a signal.
@@ -177,6 +179,82 @@ func TestSweeperMeetsAnEmptyPlace(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// family is a program with a service and a worker that stands still before a
+// write, with the word to write in its pipe. It does not end by a hang-up, and
+// so neither does the worker.
+func family(dir string) error {
+	ctx := context.Background()
+	signal.Ignore(syscall.SIGHUP)
+	srv, err := server.Start(ctx, server.Config{Listen: "127.0.0.1:0", Dir: filepath.Join(dir, "service"), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	self, err := Self()
+	if err != nil {
+		return err
+	}
+	w, err := StartProcess(ctx, []string{self, "worker"}, WorkerSpec{
+		Name: "A", Value: "from A", TTL: longTTL, Server: srv.Addr(), Lock: testLock, Ledger: filepath.Join(dir, "ledger"), Fencing: Always,
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.Tell(DoAcquire); err != nil {
+		return err
+	}
+	for s := range w.Said() {
+		if s.Event == SaidAcquired {
+			err = w.Tell(DoPoise)
+		}
+		if s.Event == SaidLooked || err != nil {
+			break
+		}
+	}
+	if err := errors.Join(err, w.Freeze(ctx), w.Tell(DoGo)); err != nil {
+		return err
+	}
+	fmt.Println(w.PID())
+	select {}
+}
+
+// TestWorkersDieWithTheirProgram: also if that is killed while they stand
+// still. The kernel wakes them then, and they must not do what they were told.
+func TestWorkersDieWithTheirProgram(t *testing.T) {
+	t.Parallel()
+	self := exe(t, "family")
+	dir := t.TempDir()
+	cmd := exec.Command(self[0], self[1], dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(bufio.NewReader(out), &pid); err != nil {
+		t.Fatal(err)
+	}
+	if !standsStill(pid) {
+		t.Error("the worker does not stand still")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	eventually(t, "the end of the worker", func() bool { return ended(pid) })
+	if n, err := openLedger(t, filepath.Join(dir, "ledger")).Last(t.Context()); err != nil || n != 0 {
+		t.Errorf("the worker outlived its program and wrote: the last line is %d, %v", n, err)
+	}
+}
+
+// ended reports whether a process has ended, waited for or not.
+func ended(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
 // notOurs makes directories in temp that a sweeper must not touch; good is one

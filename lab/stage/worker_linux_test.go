@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"holdfast"
 	"holdfast/engine/cluster"
 	"holdfast/fence"
 )
@@ -61,7 +64,7 @@ func disaster(t *testing.T, p *play, comparing bool) {
 	silent(t, a)
 	a.thaw()
 	late := a.await(SaidWrote, SaidRefused)
-	if lost := awaitBeside(a, SaidLost); lost.Token != first.Token || lost.Text == "" {
+	if lost := awaitBeside(a, SaidLost); lost.Token != first.Token || !strings.Contains(lost.Text, "did not run") {
 		t.Errorf("A lost: %+v", lost)
 	}
 	if late.Token != first.Token || late.Mark != second.Token.Number || late.Value != "from A" {
@@ -166,7 +169,7 @@ func TestKilledHolderIsHeldUntilItsLeaseRunsOut(t *testing.T) {
 
 func TestGivingUpTheWait(t *testing.T) {
 	kinds(t, func(t *testing.T, p *play) {
-		a, b := p.hire("A", "from A"), p.mortal("B", "from B")
+		a, b := p.hire("A", "from A"), p.hire("B", "from B")
 		a.tell(DoAcquire, SaidAcquired)
 		b.tell(DoAcquire, SaidQueued)
 		if s := b.await(SaidPulse); !s.Token.IsZero() {
@@ -392,6 +395,79 @@ func TestReleaseMeetsTheGrant(t *testing.T) {
 	})
 }
 
+// TestGrantedWhileGivingUp: the grant was there before the word to give up.
+func TestGrantedWhileGivingUp(t *testing.T) {
+	t.Parallel()
+	p := newPlay(t, "")
+	grant, err := p.watcher.Locker().Acquire(t.Context(), testLock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	w := &program{spec: p.spec("A", "from A"), around: surroundings{out: func(s Said) { said = append(said, s.Event) }}}
+	w.acquiring = &acquiring{cancel: func() {}, queued: make(chan struct{}, 1), gaveUp: true}
+	w.acquiring.queued <- struct{}{}
+	w.answered(t.Context(), acquired{grant: grant})
+	if !slices.Equal(said, []string{SaidQueued, SaidAcquired, SaidReleased}) || grant.State() != holdfast.StateReleased || w.grant != nil {
+		t.Errorf("it said %q, and the grant is %v", said, grant.State())
+	}
+}
+
+// TestNothingComesAfterFreeze: what a worker said before it stood still has
+// been read when Freeze returns, so that nobody takes it for alive.
+func TestNothingComesAfterFreeze(t *testing.T) {
+	kinds(t, func(t *testing.T, p *play) {
+		a := p.hire("A", "from A")
+		var heard atomic.Int64
+		go func() {
+			for range a.Said() {
+				heard.Add(1)
+			}
+		}()
+		late := 0
+		for round := range int64(25) {
+			before := heard.Load()
+			for range 40 {
+				if err := a.Tell("surprise"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			eventually(t, "the first answer", func() bool { return heard.Load() > before })
+			if err := a.Freeze(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			at := heard.Load()
+			if err := a.Tell("surprise"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.ledger.Last(t.Context()); err != nil { // takes a moment
+				t.Fatal(err)
+			}
+			if heard.Load() != at {
+				late++
+			}
+			a.thaw()
+			eventually(t, "all answers", func() bool { return heard.Load() == 41*(round+1) })
+		}
+		if late > 0 {
+			t.Errorf("in %d of 25 pauses something came after the worker stood still", late)
+		}
+	})
+}
+
+// wrote is what it said of line n, which may have been read already.
+func (a *actor) wrote(n int64) Said {
+	a.t.Helper()
+	for {
+		for _, s := range a.all {
+			if s.Event == SaidWrote && s.Line == n {
+				return s
+			}
+		}
+		a.await(SaidWrote)
+	}
+}
+
 // TestFreezeAgainAndAgain stops a worker at arbitrary moments of its work; it
 // must never be left standing, and never say what did not happen.
 func TestFreezeAgainAndAgain(t *testing.T) {
@@ -407,7 +483,8 @@ func TestFreezeAgainAndAgain(t *testing.T) {
 				a.freeze()
 				a.thaw()
 			}
-			if s := a.await(SaidWrote); s.Line != n || s.Basis != n-1 {
+			s := a.wrote(n)
+			if s.Basis != n-1 {
 				t.Errorf("write %d: %+v", n, s)
 			}
 		}
