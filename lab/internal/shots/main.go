@@ -104,9 +104,10 @@ func startLab(binary string) (*exec.Cmd, string, error) {
 	return nil, "", fmt.Errorf("%s lab ended before it told its address: %w", binary, cmd.Wait())
 }
 
-// cued is the button that the guide points at, as a selector, or "".
+// cued is the button that the guide points at, as a selector, or "". To go on
+// to the next step is not part of a step.
 const cued = `(e => !e ? "" : e.id ? "#" + e.id : "button[data-do='" + e.dataset.do + "'][data-worker='" + e.dataset.worker + "']")(
-	document.querySelector("[data-cue]:not([aria-disabled=true])"))`
+	document.querySelector("[data-cue]:not([aria-disabled=true], #next)"))`
 
 // picture lives the story on one screen and takes a picture before it and
 // after each step. name has a %s for the moment.
