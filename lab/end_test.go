@@ -93,6 +93,47 @@ func TestAWorkerThatDoesNotAnswer(t *testing.T) {
 	p.act(doStart, workerA)
 }
 
+// A worker that looks in time does not write, and is not stopped before a
+// write: its look finds the lease run out, by its own clock.
+func TestALookThatFindsTheLeaseRunOut(t *testing.T) {
+	t.Parallel()
+	for do, want := range map[string]int{doPause: http.StatusOK, doWrite: http.StatusConflict} {
+		p := open(t).newPage(`{"ttlMs":2000}`)
+		a := p.holds(workerA)
+		pid := p.await(0, kindStarted, workerA).PID
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		p.await(a.Seq, kindServiceFreed, workerA)
+		answered := make(chan int, 1)
+		go func() {
+			status, _, _ := p.tryAct(fmt.Sprintf(`{"do":%q,"worker":"A"}`, do))
+			answered <- status
+		}()
+		eventually(t, "that A is about something", func() bool {
+			_, _, text := p.tryAct(`{"do":"wake","worker":"A"}`)
+			return strings.Contains(text, "still about to "+do)
+		})
+		if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if status := <-answered; status != want {
+			t.Errorf("%s: %d, want %d", do, status, want)
+		}
+		if do == doPause {
+			if e := p.await(a.Seq, kindPaused, workerA); *e.Poised {
+				t.Errorf("paused: %+v", e)
+			}
+			p.act(doWake, workerA)
+		}
+		p.await(a.Seq, kindLost, workerA)
+		if got := p.kinds(a.Seq, workerA); strings.Contains(got, kindError) || strings.Contains(got, kindWrote) || strings.Contains(got, kindLooked) {
+			t.Errorf("%s: %s", do, got)
+		}
+		p.holds(workerA)
+	}
+}
+
 // Actions that are under way when the world is reset are answered, and nothing
 // of the old round is told in the new one.
 func TestResetWhileSomethingGoesOn(t *testing.T) {

@@ -114,68 +114,73 @@ func noRedirect(b *browser, method, at, body string, change ...func(*http.Reques
 	return res.StatusCode, res.Header, line
 }
 
+// value is the action that changes A's value, to what is in a JSON string.
+func value(v string) string { return fmt.Sprintf(`{"do":"value","worker":"A","value":"%s"}`, v) }
+
+// badInput are actions, how they are answered, and what the answer says.
+var badInput = []struct {
+	body   string
+	status int
+	says   string
+}{
+	{`{`, 400, "JSON"},
+	{`[]`, 400, "want {…}"},
+	{`null`, 400, "want {…}"},
+	{`"acquire"`, 400, "want {…}"},
+	{`{}`, 400, `do is ""`},
+	{``, 400, `do is ""`},
+	{`{"do":"acquire","worker":"A"} {}`, 400, "more behind"},
+	{`{"do":"acquire","worker":"A"}x`, 400, "behind"},
+	{`{"do":"acquire","worker":"A","x":1}`, 400, `unknown field "x"`},
+	{`{"DO":"acquire","worker":"A"}`, 400, `unknown field "DO"`},
+	{`{"do":"acquire","worker":"A","worker":"B"}`, 400, "given twice"},
+	{`{"do":"acquire","worker":"C"}`, 400, "worker"},
+	{`{"do":"acquire","worker":"a"}`, 400, "worker"},
+	{`{"do":"acquire"}`, 400, "worker"},
+	{`{"do":"acquire","worker":7}`, 400, "a string"},
+	{`{"do":"acquire","worker":["A"]}`, 400, "list"},
+	{`{"do":"acquire","worker":{"A":"A"}}`, 400, "a string"},
+	{`{"do":"acquire","worker":"A","on":true}`, 400, "compare"},
+	{`{"do":"acquire","worker":"A","ttlMs":3000}`, 400, "reset"},
+	{`{"do":"acquire","worker":"A","A":"x"}`, 400, `"A"`},
+	{`{"do":"compare"}`, 400, "true or false"},
+	{`{"do":"compare","on":"yes"}`, 400, "true or false"},
+	{`{"do":"compare","on":true,"worker":"A"}`, 400, "no worker"},
+	{`{"do":"reset","worker":"A"}`, 400, "no worker"},
+	{`{"do":"reset","ttlMs":1999}`, 400, "2000 to 10000"},
+	{`{"do":"reset","ttlMs":10001}`, 400, "2000 to 10000"},
+	{`{"do":"reset","ttlMs":-1}`, 400, "2000 to 10000"},
+	{`{"do":"reset","ttlMs":4000.5}`, 400, "a whole number"},
+	{`{"do":"reset","ttlMs":1e400}`, 400, "whole number"},
+	{`{"do":"reset","ttlMs":"4000"}`, 400, "a whole number"},
+	{`{"do":"reset","values":{"C":"x"}}`, 400, `"C"`},
+	{`{"do":"reset","values":{"A":""}}`, 400, "empty"},
+	{`{"do":"reset","values":{"do":"x"}}`, 400, `"do"`},
+	{`{"do":"rm -rf","worker":"A"}`, 400, "want one of"},
+	{`{"do":"value","worker":"A"}`, 400, "value"},
+	{value(""), 400, "empty"},
+	{value("   "), 400, "empty"},
+	{value(strings.Repeat("ä", 81)), 400, "81 characters"},
+	{value(`a\nb`), 400, "U+000A"},
+	{value(`a\u0000b`), 400, "U+0000"},
+	{value(`\u202egpj.exe`), 400, "U+202E"},
+	{value(`a\u200bb`), 400, "U+200B"},
+	{value(`a\u2028b`), 400, "U+2028"},
+	{value(`\ud800`), 400, "U+FFFD"},
+	{value("\xff"), 400, "UTF-8"},
+	{value("\x01"), 400, ""},
+	{strings.Repeat(" ", maxBody) + `{"do":"acquire","worker":"A"}`, 413, "4096 bytes"},
+	{value(strings.Repeat("ä", 80)), 200, ""},
+	{value(`<img src=x onerror=alert(1)>`), 200, ""},
+	{value(`日本語 €  \ud83d\ude00 é\u0301`), 200, ""},
+	{` {"do":"value","worker":"B","value":"'; DROP TABLE ledger; --"} `, 200, ""},
+}
+
 // What is sent wrong is refused with what is allowed, and changes nothing.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	p := open(t, func(c *Config) { c.InProcess = true }).newPage("")
-	value := func(v string) string { return fmt.Sprintf(`{"do":"value","worker":"A","value":"%s"}`, v) }
-	for _, c := range []struct {
-		body   string
-		status int
-		says   string
-	}{
-		{`{`, 400, "JSON"},
-		{`[]`, 400, "want {…}"},
-		{`null`, 400, "want {…}"},
-		{`"acquire"`, 400, "want {…}"},
-		{`{}`, 400, `do is ""`},
-		{``, 400, `do is ""`},
-		{`{"do":"acquire","worker":"A"} {}`, 400, "more behind"},
-		{`{"do":"acquire","worker":"A"}x`, 400, "behind"},
-		{`{"do":"acquire","worker":"A","x":1}`, 400, `unknown field "x"`},
-		{`{"DO":"acquire","worker":"A"}`, 400, `unknown field "DO"`},
-		{`{"do":"acquire","worker":"A","worker":"B"}`, 400, "given twice"},
-		{`{"do":"acquire","worker":"C"}`, 400, "worker"},
-		{`{"do":"acquire","worker":"a"}`, 400, "worker"},
-		{`{"do":"acquire"}`, 400, "worker"},
-		{`{"do":"acquire","worker":7}`, 400, "a string"},
-		{`{"do":"acquire","worker":["A"]}`, 400, "list"},
-		{`{"do":"acquire","worker":{"A":"A"}}`, 400, "a string"},
-		{`{"do":"acquire","worker":"A","on":true}`, 400, "compare"},
-		{`{"do":"acquire","worker":"A","ttlMs":3000}`, 400, "reset"},
-		{`{"do":"acquire","worker":"A","A":"x"}`, 400, `"A"`},
-		{`{"do":"compare"}`, 400, "true or false"},
-		{`{"do":"compare","on":"yes"}`, 400, "true or false"},
-		{`{"do":"compare","on":true,"worker":"A"}`, 400, "no worker"},
-		{`{"do":"reset","worker":"A"}`, 400, "no worker"},
-		{`{"do":"reset","ttlMs":1999}`, 400, "2000 to 10000"},
-		{`{"do":"reset","ttlMs":10001}`, 400, "2000 to 10000"},
-		{`{"do":"reset","ttlMs":-1}`, 400, "2000 to 10000"},
-		{`{"do":"reset","ttlMs":4000.5}`, 400, "a whole number"},
-		{`{"do":"reset","ttlMs":1e400}`, 400, "whole number"},
-		{`{"do":"reset","ttlMs":"4000"}`, 400, "a whole number"},
-		{`{"do":"reset","values":{"C":"x"}}`, 400, `"C"`},
-		{`{"do":"reset","values":{"A":""}}`, 400, "empty"},
-		{`{"do":"reset","values":{"do":"x"}}`, 400, `"do"`},
-		{`{"do":"rm -rf","worker":"A"}`, 400, "want one of"},
-		{`{"do":"value","worker":"A"}`, 400, "value"},
-		{value(""), 400, "empty"},
-		{value("   "), 400, "empty"},
-		{value(strings.Repeat("ä", 81)), 400, "81 characters"},
-		{value(`a\nb`), 400, "U+000A"},
-		{value(`a\u0000b`), 400, "U+0000"},
-		{value(`\u202egpj.exe`), 400, "U+202E"},
-		{value(`a\u200bb`), 400, "U+200B"},
-		{value(`a\u2028b`), 400, "U+2028"},
-		{value(`\ud800`), 400, "U+FFFD"},
-		{value("\xff"), 400, "UTF-8"},
-		{value("\x01"), 400, ""},
-		{strings.Repeat(" ", maxBody) + `{"do":"acquire","worker":"A"}`, 413, "4096 bytes"},
-		{value(strings.Repeat("ä", 80)), 200, ""},
-		{value(`<img src=x onerror=alert(1)>`), 200, ""},
-		{value(`日本語 €  \ud83d\ude00 é\u0301`), 200, ""},
-		{` {"do":"value","worker":"B","value":"'; DROP TABLE ledger; --"} `, 200, ""},
-	} {
+	for _, c := range badInput {
 		status, _, text := p.tryAct(c.body)
 		if status != c.status || !strings.Contains(text, c.says) || (status != 200 && text == "") {
 			t.Errorf("%.90q: %d %q, want %d and %q", c.body, status, text, c.status, c.says)
@@ -206,6 +211,68 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// paths are requests, how they are answered, and what is in the answer's body,
+// content type or header Allow. WORLD stands for a living world.
+var paths = []struct {
+	method, path string
+	status       int
+	says         string // in the body, the content type, or the header Allow
+}{
+	{"GET", "/", 302, ""},
+	{"GET", "/lab/", 302, ""},
+	{"GET", "/lab", 200, "text/html; charset=utf-8"},
+	{"HEAD", "/lab", 200, "text/html; charset=utf-8"},
+	{"GET", "/lab/app.js", 200, "text/javascript; charset=utf-8"},
+	{"GET", "/lab/css/base.css", 200, "text/css; charset=utf-8"},
+	{"GET", "/lab/icon.svg", 200, "image/svg+xml"},
+	{"GET", "/lab/secret.txt", 404, "the page is at /lab"},
+	{"GET", "/lab/css", 404, ""},
+	{"GET", "/lab/css/", 404, ""},
+	{"GET", "/lab/elements", 404, ""},
+	{"GET", "/lab/none.js", 404, ""},
+	{"GET", "/lab/../lab.go", 404, ""},
+	{"GET", "/lab/..%2flab.js", 404, ""},
+	{"GET", "/lab/%2e%2e/x.js", 404, ""},
+	{"GET", "/lab//app.js", 404, ""},
+	{"GET", "/lab/./app.js", 404, ""},
+	{"GET", `/lab/css\base.css`, 404, ""},
+	{"GET", "/lab/app.js%00", 404, ""},
+	{"GET", "/favicon.ico", 404, "the page is at /lab"},
+	{"GET", "/debug/pprof/", 404, ""},
+	{"POST", "/lab", 405, "GET, HEAD"},
+	{"PUT", "/lab/app.js", 405, "GET, HEAD"},
+	{"GET", "/lab/v1/worlds", 405, "POST"},
+	{"OPTIONS", "/lab/v1/worlds", 405, "POST"},
+	{"GET", "/lab/v1/", 404, "error"},
+	{"GET", "/lab/v1/other", 404, "error"},
+	{"PATCH", "WORLD", 405, "DELETE"},
+	{"POST", "WORLD/events", 405, "GET, HEAD"},
+	{"GET", "WORLD/actions", 405, "POST"},
+	{"GET", "WORLD/end", 405, "POST"},
+	{"GET", "WORLD/events?after=x", 400, "number"},
+	{"GET", "WORLD/events?after=-1", 400, "number"},
+	{"GET", "WORLD/events?after=1&after=2", 400, "once"},
+	{"GET", "WORLD/events?x=1", 400, "unknown"},
+	{"HEAD", "WORLD/events", 200, "application/json"},
+	{"GET", "/lab/v1/worlds/" + strings.Repeat("A", 26) + "/events", 404, "no world"},
+	{"DELETE", "/lab/v1/worlds/" + strings.Repeat("A", 26), 404, "no world"},
+	{"POST", "/lab/v1/worlds/%2e%2e/actions", 404, "error"},
+	{"GET", "WORLD/service", 404, "error"},
+	{"GET", "WORLD/service/", 404, ""},
+	{"GET", "WORLD/service/metrics", 404, "error"},
+	{"GET", "WORLD/service/healthz", 404, "error"},
+	{"GET", "WORLD/service/v1/watch/../../metrics", 404, "error"},
+	{"GET", "WORLD/service/v1/watch%2f..%2f..%2fmetrics", 404, "error"},
+	{"POST", "WORLD/service/v1/watch", 405, "GET, HEAD"},
+	{"GET", "WORLD/service/v1/watch?x=1", 400, "unknown parameter"},
+	{"POST", "WORLD/service/holdfast.v1.LockService/../../lab/v1/worlds", 404, "error"},
+	{"POST", "WORLD/service/holdfast.v1.LockService/GetLock%2f..", 404, "error"},
+	{"POST", "WORLD/service/holdfast.v1.LockService/", 404, "error"},
+	{"POST", "WORLD/service/holdfast.v1.LockService/None", 501, "no method"},
+	{"POST", "WORLD/service//evil.example/GetLock", 404, "error"},
+	{"GET", "WORLD/service/holdfast.v1.LockService/GetLock", 405, "POST"},
+}
+
 // Whatever else is asked for is not there, and says so; no path leads out of
 // the page, or out of the service's public API.
 func TestPaths(t *testing.T) {
@@ -219,65 +286,8 @@ func TestPaths(t *testing.T) {
 	})
 	p := b.newPage("")
 	service := p.path("/service")
-	for _, c := range []struct {
-		method, path string
-		status       int
-		says         string // in the body, the content type, or the header Allow
-	}{
-		{"GET", "/", 302, ""},
-		{"GET", "/lab/", 302, ""},
-		{"GET", "/lab", 200, "text/html; charset=utf-8"},
-		{"HEAD", "/lab", 200, "text/html; charset=utf-8"},
-		{"GET", "/lab/app.js", 200, "text/javascript; charset=utf-8"},
-		{"GET", "/lab/css/base.css", 200, "text/css; charset=utf-8"},
-		{"GET", "/lab/icon.svg", 200, "image/svg+xml"},
-		{"GET", "/lab/secret.txt", 404, "the page is at /lab"},
-		{"GET", "/lab/css", 404, ""},
-		{"GET", "/lab/css/", 404, ""},
-		{"GET", "/lab/elements", 404, ""},
-		{"GET", "/lab/none.js", 404, ""},
-		{"GET", "/lab/../lab.go", 404, ""},
-		{"GET", "/lab/..%2flab.js", 404, ""},
-		{"GET", "/lab/%2e%2e/x.js", 404, ""},
-		{"GET", "/lab//app.js", 404, ""},
-		{"GET", "/lab/./app.js", 404, ""},
-		{"GET", `/lab/css\base.css`, 404, ""},
-		{"GET", "/lab/app.js%00", 404, ""},
-		{"GET", "/favicon.ico", 404, "the page is at /lab"},
-		{"GET", "/debug/pprof/", 404, ""},
-		{"POST", "/lab", 405, "GET, HEAD"},
-		{"PUT", "/lab/app.js", 405, "GET, HEAD"},
-		{"GET", "/lab/v1/worlds", 405, "POST"},
-		{"OPTIONS", "/lab/v1/worlds", 405, "POST"},
-		{"GET", "/lab/v1/", 404, "error"},
-		{"GET", "/lab/v1/other", 404, "error"},
-		{"PATCH", p.path(""), 405, "DELETE"},
-		{"POST", p.path("/events"), 405, "GET, HEAD"},
-		{"GET", p.path("/actions"), 405, "POST"},
-		{"GET", p.path("/end"), 405, "POST"},
-		{"GET", p.path("/events?after=x"), 400, "number"},
-		{"GET", p.path("/events?after=-1"), 400, "number"},
-		{"GET", p.path("/events?after=1&after=2"), 400, "once"},
-		{"GET", p.path("/events?x=1"), 400, "unknown"},
-		{"HEAD", p.path("/events"), 200, "application/json"},
-		{"GET", "/lab/v1/worlds/" + strings.Repeat("A", 26) + "/events", 404, "no world"},
-		{"DELETE", "/lab/v1/worlds/" + strings.Repeat("A", 26), 404, "no world"},
-		{"POST", "/lab/v1/worlds/%2e%2e/actions", 404, "error"},
-		{"GET", service, 404, "error"},
-		{"GET", service + "/", 404, ""},
-		{"GET", service + "/metrics", 404, "error"},
-		{"GET", service + "/healthz", 404, "error"},
-		{"GET", service + "/v1/watch/../../metrics", 404, "error"},
-		{"GET", service + "/v1/watch%2f..%2f..%2fmetrics", 404, "error"},
-		{"POST", service + "/v1/watch", 405, "GET, HEAD"},
-		{"GET", service + "/v1/watch?x=1", 400, "unknown parameter"},
-		{"POST", service + "/holdfast.v1.LockService/../../lab/v1/worlds", 404, "error"},
-		{"POST", service + "/holdfast.v1.LockService/GetLock%2f..", 404, "error"},
-		{"POST", service + "/holdfast.v1.LockService/", 404, "error"},
-		{"POST", service + "/holdfast.v1.LockService/None", 501, "no method"},
-		{"POST", service + "//evil.example/GetLock", 404, "error"},
-		{"GET", service + "/holdfast.v1.LockService/GetLock", 405, "POST"},
-	} {
+	for _, c := range paths {
+		c.path = strings.Replace(c.path, "WORLD", p.path(""), 1)
 		status, h, text := noRedirect(b, c.method, c.path, "{}", header("Content-Type", "application/json"))
 		all := text + h.Get("Content-Type") + h.Get("Allow")
 		if status != c.status || !strings.Contains(all, c.says) {

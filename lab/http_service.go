@@ -78,9 +78,6 @@ func (l *Lab) serveWatch(w http.ResponseWriter, r *http.Request) error {
 // on this machine would: what the browser said of itself stays here.
 func (l *Lab) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, world *world, path string) error {
 	now := world.now.Load()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(now.over, cancel)()
 	var failed error
 	proxy := &httputil.ReverseProxy{
 		Transport:     now.transport,

@@ -34,7 +34,8 @@ type Config struct {
 	// then start processes on this machine.
 	Insecure bool
 	// Idle is how long a world lives without an action; default
-	// [DefaultIdle]. One without a page ends after a minute.
+	// [DefaultIdle]. One without a page ends after 90 s: a browser lets a page
+	// that nobody sees ask once a minute.
 	Idle time.Duration
 	// Dir is where everything of the lab goes. The lab removes what it put
 	// there, but not Dir; whoever ends the process by force must. Default: a
@@ -127,7 +128,7 @@ func (c Config) complete(ctx context.Context) (Config, error) {
 	for _, d := range []struct {
 		at  *time.Duration
 		def time.Duration
-	}{{&h.pageWithin, 5 * time.Second}, {&h.pageIdle, time.Minute}, {&h.tidyEvery, time.Second}, {&h.patience, 8 * time.Second}} {
+	}{{&h.pageWithin, 5 * time.Second}, {&h.pageIdle, 90 * time.Second}, {&h.tidyEvery, time.Second}, {&h.patience, 8 * time.Second}} {
 		if *d.at == 0 {
 			*d.at = d.def
 		}

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 func testConfig() Config {
 	return Config{
 		WorkerCommand: []string{os.Args[0], asWorker}, SweeperCommand: []string{os.Args[0], asSweeper},
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), hooks: hooks{patience: patience},
 	}
 }
 

@@ -194,16 +194,16 @@ func TestIdleWorldsEnd(t *testing.T) {
 	t.Parallel()
 	b := open(t, func(c *Config) {
 		c.InProcess = true
-		c.hooks.tidyEvery, c.hooks.pageIdle, c.Idle = 10*time.Millisecond, 300*time.Millisecond, 3*time.Second
+		c.hooks.tidyEvery, c.hooks.pageIdle, c.Idle = 10*time.Millisecond, 2*time.Second, 5*time.Second
 	})
 	forsaken, watched := b.newPage(""), b.newPage("")
 	stream := watched.stream()
 	eventually(t, "the end of the world that nobody looks at", func() bool {
 		status, _, text := b.ask("GET", forsaken.path("/log"), "")
-		return status == http.StatusNotFound && strings.Contains(text, "no page has looked at it for 0.3 seconds")
+		return status == http.StatusNotFound && strings.Contains(text, "no page has looked at it for 2 seconds")
 	})
 	m, ok := stream.next("end")
-	if !ok || !strings.Contains(m.data, "nothing was done in it for 3 seconds") {
+	if !ok || !strings.Contains(m.data, "nothing was done in it for 5 seconds") {
 		t.Errorf("the end: %+v", m)
 	}
 	stream.end()

@@ -42,8 +42,8 @@ open it in a browser.
 
 Nothing on the page is simulated: each page has a lock service, two worker
 processes and a ledger of its own, "pause" is SIGSTOP and "kill" is SIGKILL. At
-most eight pages are served at a time; what a page was given ends a minute
-after it was closed.
+most eight pages are served at a time; what a page was given ends when it is
+closed, or has not been heard of for a minute and a half.
 
 It listens on a free port of this machine. Whoever can reach the port can start
 and stop the lab's processes, so another address than a loopback one needs
