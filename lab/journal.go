@@ -104,13 +104,6 @@ func (j *journal) finish(why string) {
 	j.broadcast()
 }
 
-// now is the time since the round began, in milliseconds.
-func (j *journal) now() float64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return millis(time.Since(j.mu.began))
-}
-
 // lastSeq is the number of the newest event.
 func (j *journal) lastSeq() uint64 {
 	j.mu.Lock()

@@ -200,16 +200,22 @@ func TestWhatCanBeDoneWhen(t *testing.T) {
 	if e := p.await(b.Seq, kindKilled, workerB); e.Token != b.Token {
 		t.Errorf("killed: %+v", e)
 	}
+	p.orderly()
+}
+
+// orderly looks for what must not happen on a day on which nobody does harm.
+func (p *page) orderly() {
+	p.t.Helper()
 	waits := map[string]bool{}
 	for _, e := range p.events {
 		switch e.Kind {
 		case kindError, kindEnded, kindCorrupted:
-			t.Errorf("%v", e)
+			p.t.Errorf("%v", e)
 		case kindQueued, kindAcquired, kindGaveUp, kindKilled:
 			waits[e.Who] = e.Kind == kindQueued
 		case kindPulse:
 			if e.Token == 0 && !waits[e.Who] {
-				t.Errorf("a pulse of a worker that neither holds nor waits: %v", e)
+				p.t.Errorf("a pulse of a worker that neither holds nor waits: %v", e)
 			}
 		}
 	}
