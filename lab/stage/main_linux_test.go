@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	// The tests wait for leases and processes more than they compute.
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		_ = parallel.Value.Set("8")
+		_ = parallel.Value.Set("5")
 	}
 	code := m.Run()
 	if code == 0 {
@@ -89,7 +89,7 @@ const (
 	testLock = "invoices"
 	// shortTTL is for workers whose lease must run out, longTTL for those
 	// whose lease must not, however busy the machine is.
-	shortTTL = 1500 * time.Millisecond
+	shortTTL = 2 * time.Second
 	longTTL  = 10 * time.Second
 	// most is how long a test waits for what must come. It is no measure of
 	// anything: machines are slow.
