@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -130,7 +131,7 @@ func (l *Lab) guarded(next http.Handler) http.Handler {
 // name that the lab was told to listen on, and, if others can reach it, the
 // machine's own.
 func (l *Lab) names() []string {
-	host, _, _ := strings.Cut(l.cfg.Listen, ":")
+	host, _, _ := net.SplitHostPort(l.cfg.Listen) // it was checked
 	names := []string{strings.ToLower(host)}
 	if own, err := os.Hostname(); err == nil && l.cfg.Insecure {
 		names = append(names, strings.ToLower(own))
