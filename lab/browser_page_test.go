@@ -2,14 +2,16 @@ package lab_test
 
 import (
 	"encoding/json"
-	"io"
-	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"holdfast/lab/internal/browser"
+
+	"github.com/chromedp/chromedp/kb"
 )
 
 // barDrains looks at the lease for some seconds as a person does: what is
@@ -90,9 +92,9 @@ func playItForMe(t *testing.T, v *venue) {
 // pauseStepSpeed holds the player's own buttons.
 func pauseStepSpeed(t *testing.T, v *venue) {
 	p := v.visit(t, startLab(t), "#ttl=2", browser.Look{})
-	if eval[int](p, `document.querySelector("#speed").options?.length ?? 2`) < 2 {
-		t.Error("there is no speed to choose")
-	}
+	p.walkTo("#speed")
+	p.ok(p.tab.Press(kb.ArrowDown))
+	p.await(`Number(document.querySelector("#speed").value) === 2 && location.hash.includes("speed=2")`)
 	playing := `document.querySelector("hf-guide").hasAttribute("data-playing")`
 	p.click("#play")
 	p.await(playing)
@@ -162,6 +164,9 @@ func linkCarries(t *testing.T, v *venue) {
 	if got := eval[string](p, `getComputedStyle(document.documentElement).colorScheme`); !strings.HasPrefix(got, "dark") {
 		t.Errorf("a link with theme=dark shows %q", got)
 	}
+	p.walkTo("#theme")
+	p.ok(p.tab.Press(kb.ArrowUp))
+	p.await(`getComputedStyle(document.documentElement).colorScheme === "light" && location.hash.includes("theme=light")`)
 	p.writeJob("A", "three = 3")
 	p.click("#compare")
 	p.await(`document.querySelector("hf-gate").dataset.compare === "off"`)
@@ -182,23 +187,39 @@ func (p *visitor) hasSettings(what, a, b, compare string) {
 	p.await(`document.querySelector("hf-gate").dataset.compare === ` + quoted(compare))
 }
 
-// logDownloads reads the event log that the page offers.
+// awaitFile waits for a file that a browser saves, and returns what is in it.
+func awaitFile(t *testing.T, folder, pattern string) []byte {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
+		// While it is being written it has another ending.
+		names, err := filepath.Glob(filepath.Join(folder, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(names) == 1 {
+			text, err := os.ReadFile(names[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+	}
+	t.Fatalf("no %s was saved", pattern)
+	return nil
+}
+
+// logDownloads clicks the link to the event log, and reads what was saved.
 func logDownloads(t *testing.T, v *venue) {
-	lab := startLab(t)
-	p := v.visit(t, lab, "#ttl=2", browser.Look{Still: true})
+	p := v.visit(t, startLab(t), "#ttl=2", browser.Look{Still: true})
 	p.do("A", "acquire")
 	p.do("A", "write")
 	p.awaitRows(1)
-	p.await(`document.querySelector("#download").href`)
-	address := eval[string](p, `document.querySelector("#download").href`)
-	if !strings.HasPrefix(address, lab+"/lab/v1/worlds/") {
-		t.Fatalf("the log is offered at %s", address)
-	}
-	got, err := http.Get(address)
-	p.ok(err)
-	defer got.Body.Close()
-	text, err := io.ReadAll(got.Body)
-	p.ok(err)
+	folder := t.TempDir()
+	p.ok(p.tab.SaveIn(folder))
+	p.click("#download")
+	text := awaitFile(t, folder, "holdfast-lab-*.json")
 	var log struct {
 		Format string
 		Events []struct {
@@ -210,7 +231,6 @@ func logDownloads(t *testing.T, v *venue) {
 	if err := json.Unmarshal(text, &log); err != nil {
 		t.Fatalf("the log is not JSON: %v: %.300s", err, text)
 	}
-	p.contains("the log's header", got.Header.Get("Content-Disposition"), "attachment", "holdfast-lab-", ".json")
 	wrote := false
 	for i, e := range log.Events {
 		wrote = wrote || e.Kind == "wrote" && e.Token == 33
@@ -346,4 +366,23 @@ func marking(t *testing.T, v *venue) {
 			t.Fatalf("pointing at the ledger's row marks nothing on the timeline\n%s", p.situation())
 		}
 	}
+	// The same with the keyboard, both ways.
+	p.ok(p.tab.MoveTo(0, 0))
+	p.await(lit + ` === ` + strconv.Itoa(before))
+	p.do("A", "write")
+	rows = p.awaitRows(2)
+	p.walkTo(`hf-ledger tr[data-seq="` + rows[1].Seq + `"]`)
+	p.ok(p.tab.Press(kb.ArrowUp))
+	p.await(`document.activeElement.matches(` + quoted(row) + `)`)
+	p.await(`document.querySelector("hf-timeline [data-seq='` + rows[0].Seq + `']").matches("[data-lit], [data-selected], [aria-current]")`)
+	p.walkTo(`hf-timeline [role=option]`)
+	p.ok(p.tab.Press(kb.Home))
+	for range 30 {
+		p.await(`document.activeElement.matches("hf-timeline [role=option][data-lit]")`)
+		if eval[bool](p, `document.querySelector(`+quoted(row)+`).hasAttribute("data-lit")`) {
+			return
+		}
+		p.ok(p.tab.Press(kb.ArrowRight))
+	}
+	t.Errorf("walking along the timeline never marks the ledger's row\n%s", p.situation())
 }

@@ -100,12 +100,31 @@ func fiveStepsByKeyboard(t *testing.T, v *venue) {
 // see at each step.
 func fiveSteps(t *testing.T, v *venue, by hand, look browser.Look) {
 	p := v.visit(t, startLab(t), "#ttl=2", look)
+	p.listen()
 	p.onStep(1)
 	p.happyPath(by)
 	p.pauseAndWatch(by)
 	p.secondHolder(by)
 	p.zombieOff(by)
 	p.zombieOn(by)
+	// It takes its time, so that one sentence does not cut the other off.
+	for _, words := range []string{"Step 1 is done", "stopped", "The ledger is corrupted", "refused", "33 is less than 34"} {
+		p.await(`window.heard.join(" | ").includes(` + quoted(words) + `)`)
+	}
+}
+
+// listen notes from now on what a screen reader would say by itself.
+func (p *visitor) listen() {
+	p.t.Helper()
+	if got := p.attr("#said", "role"); got != "status" {
+		p.t.Errorf("#said has the role %q", got)
+	}
+	eval[bool](p, `(() => {
+		window.heard = [];
+		new MutationObserver(() => window.heard.push(document.querySelector("#said").textContent))
+			.observe(document.querySelector("#said"), {childList: true, characterData: true, subtree: true});
+		return true;
+	})()`)
 }
 
 // onStep waits for the guide to stand at a step, with something to do and
@@ -181,6 +200,9 @@ func (p *visitor) pauseAndWatch(by hand) {
 	}
 	if got := p.attr("hf-lease [data-view=server]", "aria-valuenow"); got != "0" && got != "0.0" {
 		p.t.Errorf("the lease ran out, and the server's bar stands at %s s", got)
+	}
+	if drawn := eval[float64](p, `document.querySelector("hf-lease [data-view=server]").firstElementChild.getBoundingClientRect().width`); drawn > 1 {
+		p.t.Errorf("the lease ran out, and %v pixels of it are drawn", drawn)
 	}
 	p.shows("A", "33")
 	p.proved(2)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	cdpbrowser "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
@@ -228,6 +229,18 @@ func (t *Tab) Type(text string) error {
 		_, err := cdp.Call(ctx, target, input.InsertText, input.InsertTextParams{Text: text})
 		return err
 	}))
+}
+
+// SaveIn makes the tab save what it downloads in a folder, under its own name.
+func (t *Tab) SaveIn(folder string) error {
+	ctx, cancel := context.WithTimeout(t.ctx, limit)
+	defer cancel()
+	_, err := chromedp.CallBrowser(ctx, cdpbrowser.SetDownloadBehavior, cdpbrowser.SetDownloadBehaviorParams{
+		Behavior:         cdpbrowser.SetDownloadBehaviorBehaviorAllow,
+		BrowserContextID: chromedp.FromContext(t.ctx).BrowserContextID,
+		DownloadPath:     folder,
+	})
+	return err
 }
 
 // Picture returns what the tab shows now as a PNG, without scrollbars. With
