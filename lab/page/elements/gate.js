@@ -27,7 +27,7 @@ function gateWords({ compare, mark, last }) {
 
 /** `<hf-gate>`. */
 export class Gate extends Piece {
-	#mark = h('span', { class: 'gate-mark figures' }, '0');
+	#mark = h('span', { class: 'gate-mark figures' }, '–');
 	#slot = h('span', { class: 'gate-slot', 'aria-hidden': 'true' });
 	#words = h('p', { class: 'gate-words' });
 	#switch = h('button', { type: 'button', role: 'switch', id: 'compare', 'aria-checked': 'false' });
@@ -64,12 +64,12 @@ export class Gate extends Piece {
 		const refused = gate.compare && gate.last?.verdict === 'refused';
 		const arm = !gate.compare ? 'open' : refused ? 'down' : 'resting';
 		put(this, 'data-compare', gate.compare ? 'on' : 'off');
-		put(this, 'data-mark', gate.mark);
+		put(this, 'data-mark', state.round > 0 ? gate.mark : '');
 		put(this, 'data-arm', arm);
 		put(this.#switch, 'aria-checked', String(gate.compare));
 		say(this.#switchState, gate.compare ? 'on' : 'off');
-		say(this.#mark, String(gate.mark));
-		say(this.#words, gateWords(gate));
+		say(this.#mark, state.round > 0 ? String(gate.mark) : '–');
+		say(this.#words, state.round > 0 ? gateWords(gate) : 'not started yet');
 		if (refused && gate.last) {
 			say(this.#sign, `${gate.last.token} < ${gate.last.mark}`);
 		}

@@ -106,7 +106,7 @@ export class Ledger extends Piece {
 		this.#forget(ledger.rows);
 		const broken = ledger.corrupted.length > 0;
 		put(this, 'data-verdict', broken ? 'corrupted' : 'whole');
-		say(this.#verdict, broken ? 'corrupted: runs interleave' : 'whole: each run stands on the one before');
+		say(this.#verdict, state.round === 0 ? 'not started yet' : broken ? 'corrupted: runs interleave' : 'whole: each run stands on the one before');
 		say(this.#findings, ledger.corrupted.at(-1) ?? '');
 		if (fresh.length > 0) {
 			this.#scroller.scrollTop = this.#scroller.scrollHeight;

@@ -39,20 +39,21 @@ export class Service extends Piece {
 	/** @override @param {State} state @param {State|null} before */
 	draw(state, before) {
 		const { service } = state;
-		const next = service.lastToken + 1;
-		put(this.#next, 'data-token', next);
-		put(this.#next, 'aria-label', `next ticket ${next}`);
-		if (before && before.service.lastToken < service.lastToken && !still()) {
+		const started = state.round > 0;
+		const next = started ? service.lastToken + 1 : null;
+		put(this.#next, 'data-token', next ?? '');
+		put(this.#next, 'aria-label', next === null ? null : `next ticket ${next}`);
+		if (before && before.round > 0 && before.service.lastToken < service.lastToken && !still()) {
 			this.#next.animate([{ transform: 'translateY(-100%)' }, { transform: 'none' }],
 				{ duration: 240, easing: 'cubic-bezier(.3,.7,.2,1)', delay: 60, fill: 'backwards' });
 		}
-		if (before?.service.holder !== service.holder || !this.#holder.firstChild) {
+		if (before?.service.holder !== service.holder || before?.round !== state.round) {
 			this.#holder.replaceChildren(...(service.holder
 				? [`gave it to ${service.holder.worker}: `, ticket(service.holder.token, 'ticket-small')]
-				: [`“${state.lock}” is free`]));
+				: [started ? `“${state.lock}” is free` : 'not started yet']));
 		}
-		say(this.#queue, service.queue.length ? `waiting: ${service.queue.join(', ')}` : 'nobody waits');
-		say(this.#where, service.fresh ? state.serviceAddress : 'no answer from the service');
+		say(this.#queue, service.queue.length ? `waiting: ${service.queue.join(', ')}` : started ? 'nobody waits' : '');
+		say(this.#where, service.fresh ? state.serviceAddress : started ? 'no answer from the service' : '');
 		put(this, 'data-holder', service.holder?.token ?? '');
 		put(this, 'data-queue', service.queue.length);
 		put(this, 'data-fresh', service.fresh);

@@ -136,7 +136,7 @@ export class WorkerCard extends Piece {
 		put(this, 'data-poised', worker.poised);
 		put(this, 'data-token', worker.token ?? '');
 		put(this, 'data-overlap', worker.token !== null && state.timeline.overlaps.some((one) => one.to === null));
-		say(this.#says, stateWords(worker));
+		say(this.#says, state.round > 0 ? stateWords(worker) : 'not started yet');
 		say(this.#pid, worker.pid ? `pid ${worker.pid}` : '');
 		this.#drawTicket(worker, was);
 		if (document.activeElement !== this.#input || !before) {
