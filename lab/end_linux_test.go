@@ -18,6 +18,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// stopFromOutside stops a process as somebody else than the lab, and waits
+// until each of its threads stands still.
+func stopFromOutside(t *testing.T, pid int) {
+	t.Helper()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a stopped process", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, file := range threads {
+			if state, _, ok := stat(file); ok && state != "T" {
+				return false
+			}
+		}
+		return err == nil
+	})
+}
+
 // A worker that somebody else ends is told as one that ended by itself, also
 // in the middle of an action, and the action is answered.
 func TestAWorkerThatEndsByItself(t *testing.T) {
@@ -28,9 +46,7 @@ func TestAWorkerThatEndsByItself(t *testing.T) {
 	p.await(0, kindQueued, workerA)
 	pid := p.await(0, kindStarted, workerA).PID
 	// Stopped from outside, it does not do what it is told; then it is ended.
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stopFromOutside(t, pid)
 	type result struct {
 		status int
 		text   string
@@ -67,9 +83,7 @@ func TestAWorkerThatDoesNotAnswer(t *testing.T) {
 	p := open(t, func(c *Config) { c.hooks.patience = 200 * time.Millisecond }).newPage(`{"ttlMs":10000}`)
 	a := p.holds(workerA)
 	pid := p.await(0, kindStarted, workerA).PID
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stopFromOutside(t, pid)
 	if status, _, text := p.tryAct(`{"do":"pause","worker":"A"}`); status != http.StatusGatewayTimeout || !strings.Contains(text, "will be told") {
 		t.Errorf("pause: %d %s", status, text)
 	}
@@ -80,17 +94,25 @@ func TestAWorkerThatDoesNotAnswer(t *testing.T) {
 	if e := p.await(a.Seq, kindPaused, workerA); !*e.Poised {
 		t.Errorf("paused: %+v", e)
 	}
-	p.act(doWake, workerA)
+	p.asks(doWake, workerA)
 	p.await(a.Seq, kindWrote, workerA)
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stopFromOutside(t, pid)
 	if status, _, _ := p.tryAct(`{"do":"write","worker":"A"}`); status != http.StatusGatewayTimeout {
 		t.Errorf("write: %d", status)
 	}
-	p.act(doKill, workerA)
-	p.await(a.Seq, kindKilled, workerA)
-	p.act(doStart, workerA)
+	p.asks(doKill, workerA)
+	killed := p.await(a.Seq, kindKilled, workerA)
+	p.asks(doStart, workerA)
+	p.await(killed.Seq, kindStarted, workerA)
+}
+
+// asks asks for an action that may take longer than the lab's patience.
+func (p *page) asks(do, worker string) {
+	p.t.Helper()
+	status, _, text := p.tryAct(fmt.Sprintf(`{"do":%q,"worker":%q}`, do, worker))
+	if status != http.StatusOK && status != http.StatusGatewayTimeout {
+		p.t.Fatalf("%s %s: %d %s", do, worker, status, text)
+	}
 }
 
 // A worker that looks in time does not write, and is not stopped before a
@@ -101,9 +123,7 @@ func TestALookThatFindsTheLeaseRunOut(t *testing.T) {
 		p := open(t).newPage(`{"ttlMs":2000}`)
 		a := p.holds(workerA)
 		pid := p.await(0, kindStarted, workerA).PID
-		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		stopFromOutside(t, pid)
 		p.await(a.Seq, kindServiceFreed, workerA)
 		answered := make(chan int, 1)
 		go func() {
@@ -141,9 +161,7 @@ func TestResetWhileSomethingGoesOn(t *testing.T) {
 	p := open(t).newPage(`{"ttlMs":2000}`)
 	p.holds(workerA)
 	pid := p.await(0, kindStarted, workerA).PID
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stopFromOutside(t, pid)
 	answered := make(chan string, 1)
 	go func() {
 		_, _, text := p.tryAct(`{"do":"write","worker":"A"}`)
