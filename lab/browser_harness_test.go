@@ -61,6 +61,7 @@ var pageTests = []struct {
 	{"link carries the settings", linkCarries},
 	{"reset is quick", resetIsQuick},
 	{"two tabs", twoTabs},
+	{"imitated workers", imitated},
 	{"free play", freePlay},
 	{"reload keeps the world", reloadKeeps},
 	{"reduced motion", reducedMotion},

@@ -10,16 +10,21 @@ import (
 	"testing"
 
 	"holdfast/lab"
+	"holdfast/lab/internal/browser"
 )
 
 // startLab runs a lab with workers that are real processes, and returns its
-// origin.
-func startLab(t *testing.T) string {
+// origin; settings may change how it runs.
+func startLab(t *testing.T, settings ...func(*lab.Config)) string {
 	t.Helper()
-	l, err := lab.Start(t.Context(), lab.Config{
+	config := lab.Config{
 		WorkerCommand: []string{os.Args[0], "lab-worker"}, SweeperCommand: []string{os.Args[0], "lab-sweeper"},
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, set := range settings {
+		set(&config)
+	}
+	l, err := lab.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,4 +44,20 @@ func buildHoldfast(t *testing.T) string {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return binary
+}
+
+// imitated is the disaster where there are no signals: it goes the same way,
+// and the page says what is not real.
+func imitated(t *testing.T, v *venue) {
+	p := v.visit(t, startLab(t, func(c *lab.Config) { c.InProcess = true }), "#ttl=2", browser.Look{})
+	p.contains("the page's head", p.text("#scene-lead"), "inside the lab’s own process", "imitated")
+	p.contains("A's card", p.text("hf-worker[worker=A] header"), "imitated")
+	p.overlap()
+	p.do("A", "wake")
+	p.await(`document.querySelector("hf-ledger").dataset.verdict === "corrupted"`)
+	q := v.visit(t, startLab(t), "", browser.Look{})
+	if said := q.text("#scene-lead"); strings.Contains(said, "imitated") {
+		t.Errorf("with real processes the page says %q", said)
+	}
+	q.contains("A's card", q.text("hf-worker[worker=A] header"), "pid ")
 }

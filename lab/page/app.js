@@ -19,7 +19,7 @@ import { sceneOf, scenes } from './scenes/index.js';
 import { ServiceClient } from './service.js';
 import { listen, part, showDownload, showTheme, showTTL } from './tools.js';
 import { Tour } from './tour.js';
-import { Crier, sentence } from './words.js';
+import { Crier, imitation, sentence } from './words.js';
 
 /** @typedef {import('./types.js').LabEvent} LabEvent */
 /** @typedef {import('./types.js').Do} Do */
@@ -172,9 +172,17 @@ function become(next) {
 	}
 	const earlier = state;
 	state = next;
+	if (earlier.signals !== next.signals) {
+		lead();
+	}
 	tour.follow(earlier, next);
 	announce();
 	draw();
+}
+
+/** What the page is about, and that something is imitated where it is. */
+function lead() {
+	say(part('scene-lead', HTMLParagraphElement), state.signals ? scene.lead : imitation);
 }
 
 let announced = '';
@@ -368,7 +376,7 @@ function animate() {
 async function start() {
 	document.title = `${scene.title} – the Holdfast lab`;
 	say(part('scene-title', HTMLHeadingElement), scene.title);
-	say(part('scene-lead', HTMLParagraphElement), scene.lead);
+	lead();
 	showTheme(link.theme);
 	showTTL(link.ttlMs);
 	tour.player.speed = link.speed;

@@ -3,6 +3,10 @@
 
 /** @typedef {import('./types.js').LabEvent} LabEvent */
 
+/** What a page says whose workers are no processes of their own. */
+export const imitation = 'Here both workers run inside the lab’s own process, so that “pause” and “kill” are imitated. '
+	+ 'The lock service, the gate and the ledger are real.';
+
 /** @type {Record<string, (event: LabEvent) => string>} */
 const sentences = {
 	round: (e) => `A new round: the last ticket is ${e.lastToken}, the gate ${e.compare ? 'compares' : 'does not compare'} tokens.`,

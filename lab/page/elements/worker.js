@@ -137,7 +137,7 @@ export class WorkerCard extends Piece {
 		put(this, 'data-token', worker.token ?? '');
 		put(this, 'data-overlap', worker.token !== null && state.timeline.overlaps.some((one) => one.to === null));
 		say(this.#says, state.round > 0 ? stateWords(worker) : 'not started yet');
-		say(this.#pid, worker.pid ? `pid ${worker.pid}` : '');
+		say(this.#pid, !state.signals ? 'imitated' : worker.pid ? `pid ${worker.pid}` : '');
 		this.#drawTicket(worker, was);
 		if (document.activeElement !== this.#input || !before) {
 			if (this.#input.value !== worker.value) {
