@@ -3,9 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net"
-	"net/netip"
 
 	"connectrpc.com/connect"
 
@@ -15,57 +12,17 @@ import (
 	"holdfast/wire/holdfastv1"
 )
 
-// audit logs one record of an operator's call: who, what, outcome. It is the
-// only record, so it is made for refused calls too.
-func (s *service) audit(call, by string, peer connect.Peer, err error, args ...any) {
-	level, outcome, kind := slog.LevelInfo, "done", ""
-	if err != nil {
-		e := classify(err)
-		level, outcome, kind = slog.LevelWarn, "refused", e.Kind.String()
-		if e.Outcome == driver.Unknown {
-			outcome = "unknown"
-		}
-		args = append(args, "kind", kind, "error", e.Error())
-	}
-	args = append([]any{"call", call, "by", by, "peer", peer.Addr, "outcome", outcome}, args...)
-	s.log.Log(context.Background(), level, "audit", args...)
-	s.metrics.audits.WithLabelValues(call, outcome).Inc()
-}
-
-// fromHere reports whether a peer's address is this machine's loopback.
-func fromHere(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
-}
-
-// operator checks who makes an operator's call. Without credentials only this
-// machine may.
-func (s *service) operator(peer connect.Peer, by string) (string, error) {
-	if err := checkText("by", by); err != nil {
-		return "", err
-	}
-	if by == "" {
-		by = "operator at " + peer.Addr
-	}
-	if !fromHere(peer.Addr) {
-		return by, &driver.Error{Kind: driver.Denied, Outcome: driver.No, Msg: "operator calls are taken from the server's own machine only: run the command there, against a loopback address"}
-	}
-	return by, nil
-}
-
 // RevokeGrant implements the service.
 func (s *service) RevokeGrant(ctx context.Context, req *connect.Request[holdfastv1.RevokeGrantRequest]) (*connect.Response[holdfastv1.RevokeGrantResponse], error) {
 	m := req.Msg
-	by, err := s.operator(req.Peer(), m.GetBy())
+	op := &operation{call: "revoke", by: m.GetBy(), on: fmt.Sprintf("grant %d of lock %q", m.GetGrant(), clip(m.GetLock()))}
+	op.add("lock", m.GetLock(), "grant", m.GetGrant(), "now", m.GetNow())
 	var out *holdfastv1.RevokeGrantResponse
-	if err == nil {
-		out, err = s.revoke(ctx, m, by)
-	}
-	s.audit("revoke", by, req.Peer(), err, "lock", m.GetLock(), "grant", m.GetGrant(), "now", m.GetNow(), "revocation_token", out.GetRevocationToken())
+	err := s.operator(ctx, req.Peer(), op, func() (err error) {
+		out, err = s.revoke(ctx, m, op.by)
+		op.add("revocation_token", out.GetRevocationToken())
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -124,11 +81,9 @@ func sharedNote(h core.HolderView, holders int) string {
 // ExpelSession implements the service.
 func (s *service) ExpelSession(ctx context.Context, req *connect.Request[holdfastv1.ExpelSessionRequest]) (*connect.Response[holdfastv1.ExpelSessionResponse], error) {
 	m := req.Msg
-	by, err := s.operator(req.Peer(), m.GetBy())
-	if err == nil {
-		err = s.expel(ctx, m, by)
-	}
-	s.audit("expel", by, req.Peer(), err, "session", m.GetSessionId())
+	op := &operation{call: "expel", by: m.GetBy(), on: fmt.Sprintf("session %d", m.GetSessionId())}
+	op.add("session", m.GetSessionId())
+	err := s.operator(ctx, req.Peer(), op, func() error { return s.expel(ctx, m, op.by) })
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,79 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"connectrpc.com/connect"
+
+	"holdfast/driver"
+)
+
+// operation is one operator's call, from the check of who makes it to its
+// record.
+type operation struct {
+	call string // one word, such as "revoke": a label of the metric
+	by   string // who makes it: as they say, then as it is recorded
+	on   string // what it is done to, for people: "session 7"
+	args []any  // more for the log
+}
+
+// add puts more into the record, pairs as slog takes them.
+func (op *operation) add(args ...any) { op.args = append(op.args, args...) }
+
+// operator runs do, an operator's call, if its caller may make it, and records
+// the call in any case. Everything that an operator may do goes through here,
+// unary calls and streams. While do runs, op.by is who makes the call.
+func (s *service) operator(ctx context.Context, peer connect.Peer, op *operation, do func() error) error {
+	err := s.permit(ctx, peer, op)
+	if err == nil {
+		err = do()
+	}
+	s.audit(op, peer, err)
+	return err
+}
+
+// permit checks who makes an operator's call. Without credentials only this
+// machine may.
+func (s *service) permit(_ context.Context, peer connect.Peer, op *operation) error {
+	if err := checkText("by", op.by); err != nil {
+		op.by = ""
+		return err
+	}
+	if op.by == "" {
+		op.by = "operator at " + peer.Addr
+	}
+	if !fromHere(peer.Addr) {
+		return &driver.Error{Kind: driver.Denied, Outcome: driver.No, Msg: "operator calls are taken from the server's own machine only: run the command there, against a loopback address"}
+	}
+	return nil
+}
+
+// audit logs the record of an operator's call: who, what, outcome. Refused
+// calls have one too.
+func (s *service) audit(op *operation, peer connect.Peer, err error) {
+	level, outcome, args := slog.LevelInfo, "done", op.args
+	if err != nil {
+		e := classify(err)
+		level, outcome = slog.LevelWarn, "refused"
+		if e.Outcome == driver.Unknown {
+			outcome = "unknown"
+		}
+		args = append(args, "kind", e.Kind.String(), "error", e.Error())
+	}
+	args = append([]any{"call", op.call, "by", op.by, "on", op.on, "peer", peer.Addr, "outcome", outcome}, args...)
+	s.log.Log(context.Background(), level, "audit", args...)
+	s.metrics.audits.WithLabelValues(op.call, outcome).Inc()
+}
+
+// fromHere reports whether a peer's address is this machine's loopback.
+func fromHere(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
