@@ -67,7 +67,7 @@ func (s *session) call(ctx context.Context, a watchdog.Action, w *waiter) (watch
 		id := driver.RequestID{Lane: a.Request.Lane, N: a.Request.N}
 		o.grant, o.err = s.ds.Acquire(ctx, driver.AcquireRequest{
 			ID: id, Lock: w.lock, Try: a.Try, Extension: w.extension,
-			Queued: func() { w.queued.Store(true) },
+			Queued: w.stands,
 		})
 		if o.err == nil && o.grant.ID == "" {
 			o.err = &driver.Error{Kind: driver.Internal, Lock: w.lock, Msg: "the engine granted the lock without an ID for the grant"}

@@ -118,7 +118,7 @@ func (c *client) acquire(ctx context.Context, op, name string, try bool, o acqui
 		case err != nil:
 			return nil, wrap(op, name, cmp.Or(kindOf(err), ErrUnavailable), err)
 		}
-		w, err := s.begin(ctx, name, try, o.extension)
+		w, err := s.begin(ctx, name, try, o)
 		switch {
 		case errors.Is(err, errSessionOver):
 			continue // it has left c.mu.current

@@ -165,6 +165,7 @@ type acquireOptions struct {
 	gates     []Gate
 	alive     *aliveCheck
 	extension driver.Extension
+	queued    chan<- struct{}
 	err       error
 }
 
@@ -222,6 +223,19 @@ func WithExtension(x driver.Extension) HoldOption {
 			o.err = fmt.Errorf("%w: options of engine %s given twice", ErrInvalid, x.Engine())
 		}
 		o.extension = x
+	})
+}
+
+// Queued has c get a value when the service has said that the request stands in
+// the lock's queue; a request that is granted at once never stands there. The
+// value is not waited for: give c room for one. A request that is begun anew
+// in another session is told of again.
+func Queued(c chan<- struct{}) HoldOption {
+	return holdOptionFunc(func(o *acquireOptions) {
+		if c == nil {
+			o.err = fmt.Errorf("%w: Queued without a channel to tell", ErrInvalid)
+		}
+		o.queued = c
 	})
 }
 

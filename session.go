@@ -51,6 +51,7 @@ type waiter struct {
 	id        watchdog.Request
 	lock      string
 	extension driver.Extension
+	inQueue   chan<- struct{} // gets a value when it is; may be nil
 	values    context.Context // carries the values of the caller's context only
 	begun     watchdog.Instant
 	try       bool
@@ -63,6 +64,18 @@ type waiter struct {
 	err     error
 	last    error // why the last attempt failed
 	anew    bool  // the session was lost before the request was confirmed in it
+}
+
+// stands notes that the service said that w stands in the queue. The engine may
+// hold a lock of its own, so nothing is waited for.
+func (w *waiter) stands() {
+	if w.queued.Swap(true) || w.inQueue == nil {
+		return
+	}
+	select {
+	case w.inQueue <- struct{}{}:
+	default:
+	}
 }
 
 func newSession(c *client, ds driver.Session, sent watchdog.Instant) *session {
@@ -265,12 +278,12 @@ func (s *session) overNow(cause watchdog.Cause) {
 }
 
 // begin starts an acquire.
-func (s *session) begin(ctx context.Context, lock string, try bool, x driver.Extension) (*waiter, error) {
+func (s *session) begin(ctx context.Context, lock string, try bool, o acquireOptions) (*waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	w := &waiter{
-		lock: lock, extension: x, values: context.WithoutCancel(ctx), begun: now.At,
+		lock: lock, extension: o.extension, inQueue: o.queued, values: context.WithoutCancel(ctx), begun: now.At,
 		try: try, done: make(chan struct{}), settled: make(chan struct{}),
 	}
 	id, acts, err := s.mu.m.Begin(now, try)
