@@ -38,21 +38,19 @@ const direction = `((css) => {
 	return stops.includes(want) && here.compareDocumentPosition(want) & Node.DOCUMENT_POSITION_PRECEDING ? -1 : 1;
 })`
 
-// focusDrawn reports whether the focused element is drawn differently from
-// how it is without the focus: an outline, a ring, or another border.
-const focusDrawn = `(() => {
-	const e = document.activeElement, s = getComputedStyle(e);
-	return e.matches(":focus-visible") && ((s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 1) || s.boxShadow !== "none");
-})()`
+// drawnAs is how an element is drawn in what may show the focus: a button that
+// the guide points at has a ring without it, too.
+const drawnAs = `((e) => { const s = getComputedStyle(e); return [s.outline, s.outlineOffset, s.boxShadow, s.border].join(" "); })`
 
 // walkTo moves the focus with the keyboard alone.
 func (p *visitor) walkTo(css string) {
 	p.t.Helper()
 	here := `document.activeElement?.matches(` + quoted(css) + `)`
+	first, before := eval[bool](p, `!!`+here), eval[string](p, drawnAs+`(document.querySelector(`+quoted(css)+`))`)
 	for range 300 {
 		if eval[bool](p, `!!`+here) {
-			if !eval[bool](p, focusDrawn) {
-				p.t.Errorf("the focus on %s cannot be seen", css)
+			if now := eval[string](p, drawnAs+`(document.activeElement)`); now == before && !first {
+				p.t.Errorf("the focus on %s cannot be seen: it is drawn as without it: %s", css, now)
 			}
 			p.inView(css)
 			return
