@@ -40,7 +40,7 @@ const direction = `((css) => {
 
 // drawnAs is how an element is drawn in what may show the focus: a button that
 // the guide points at has a ring without it, too.
-const drawnAs = `((e) => { const s = getComputedStyle(e); return [s.outline, s.outlineOffset, s.boxShadow, s.border].join(" "); })`
+const drawnAs = `((e) => { const s = getComputedStyle(e); return [s.outlineStyle === "none" ? "" : s.outline + s.outlineOffset, s.boxShadow, s.border].join(" "); })`
 
 // walkTo moves the focus with the keyboard alone.
 func (p *visitor) walkTo(css string) {
