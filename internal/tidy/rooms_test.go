@@ -19,7 +19,7 @@ var public = []string{"", "fence", "driver", "engine", "gate", "elect", "adaptor
 
 // suites are what the tests of every room may import besides what the room
 // itself may: the suites and what these exercise.
-var suites = []string{"fence", "driver", "driver/drivertest", "fence/fencetest", "", "internal/watchdog"}
+var suites = []string{"fence", "driver", "driver/drivertest", "fence/fencetest", "", "internal/watchdog", "internal/pgtest"}
 
 // house is the table of docs/DESIGN.md ("who may import whom"). The first
 // entry whose path is the longest match of a package's folder binds it.
@@ -31,6 +31,7 @@ var house = []room{
 	{"driver", []string{"fence"}},
 	{"driver/drivertest", []string{"fence", "driver", ""}},
 	{"internal/watchdog", nil},
+	{"internal/pgtest", nil},
 	{"internal/tidy", nil},
 	{"internal/tools", nil},
 	{"wire", []string{"fence", "driver"}},
@@ -42,9 +43,10 @@ var house = []room{
 	{"adaptor", []string{"", "fence", "engine"}},
 	{"server/core", nil},
 	{"server/store", nil},
+	{"server/backup", []string{"server/core", "server/store"}},
 	{"server/lease", []string{"server/core"}},
 	{"server/replica", []string{"server/core"}},
-	{"server", []string{"server/replica", "server/lease", "server/core", "server/store", "wire", "fence", "driver", "fence/sequencer"}},
+	{"server", []string{"server/backup", "server/replica", "server/lease", "server/core", "server/store", "wire", "fence", "driver", "fence/sequencer"}},
 	{"sim", []string{"server/core", "server/lease", "server/replica", "internal/watchdog", "fence", "gate/memgate"}},
 	{"lab", append(slices.Clone(public), "wire", "server", "sim")},
 	{"bench", append(slices.Clone(public), "wire", "server", "sim")},
