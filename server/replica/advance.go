@@ -129,8 +129,8 @@ func (m *Machine) place(entries []*raftpb.Entry) {
 		if len(m.unplaced) == 0 {
 			return
 		}
-		if e.GetTerm() != m.role.Term || e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
-			continue
+		if e.GetTerm() != m.role.Term || len(e.GetData()) == 0 {
+			continue // raft's own (D9)
 		}
 		m.placed[e.GetIndex()] = m.unplaced[0]
 		m.unplaced = m.unplaced[1:]
@@ -143,12 +143,12 @@ func (m *Machine) apply(e *raftpb.Entry, eff Effects) {
 	var err error
 	switch {
 	case e.GetType() != raftpb.EntryNormal:
-		out.Entry.Commands, err = m.changeMembers(e)
+		out.Entry, err = m.changeMembers(e)
 	case len(e.GetData()) > 0:
 		out.Entry, err = core.DecodeEntry(e.GetIndex(), e.GetTerm(), e.GetData())
-		out.Proposal = m.placed[e.GetIndex()]
-		delete(m.placed, e.GetIndex())
 	}
+	out.Proposal = m.placed[e.GetIndex()]
+	delete(m.placed, e.GetIndex())
 	if err == nil {
 		out.Did, err = m.state.Apply(out.Entry)
 	}
@@ -159,32 +159,6 @@ func (m *Machine) apply(e *raftpb.Entry, eff Effects) {
 	m.appliedTerm = e.GetTerm()
 	eff.Applied(out)
 	m.follow(eff)
-}
-
-// changeMembers applies a change of membership to raft. Its context, if any,
-// is an entry with the list of members for the state (D8).
-func (m *Machine) changeMembers(e *raftpb.Entry) ([]core.Command, error) {
-	var change raftpb.ConfChangeI
-	var context []byte
-	if e.GetType() == raftpb.EntryConfChange {
-		cc := &raftpb.ConfChange{}
-		if err := proto.Unmarshal(e.GetData(), cc); err != nil {
-			return nil, fmt.Errorf("change of membership: %w", err)
-		}
-		change, context = cc, cc.GetContext()
-	} else {
-		cc := &raftpb.ConfChangeV2{}
-		if err := proto.Unmarshal(e.GetData(), cc); err != nil {
-			return nil, fmt.Errorf("change of membership: %w", err)
-		}
-		change, context = cc, cc.GetContext()
-	}
-	m.conf = m.node.ApplyConfChange(change)
-	if len(context) == 0 {
-		return nil, nil
-	}
-	inner, err := core.DecodeEntry(e.GetIndex(), e.GetTerm(), context)
-	return inner.Commands, err
 }
 
 // serveReads tells of confirmed reads whose index is applied.
@@ -238,6 +212,7 @@ func (m *Machine) SnapshotSaved(snap *raftpb.Snapshot) error {
 			return
 		}
 		m.snapIndex, m.bytesLogged = i, 0
+		m.wanted = m.wanted && i < m.changedAt
 		first, err := m.log.FirstIndex()
 		if keep := i - min(i, m.cfg.TrailingEntries); err == nil && keep > first {
 			err = m.log.Compact(keep)

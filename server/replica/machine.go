@@ -67,6 +67,15 @@ type Machine struct {
 	// reads that raft confirmed, in rising order of index, until it is applied.
 	reads []confirmedRead
 
+	// ticks counts raft's time; heard says when each peer was last heard.
+	ticks uint64
+	heard map[uint64]uint64
+
+	// changedAt is the index of the last applied change of membership, 0 if it
+	// is in the snapshot; wanted: see SnapshotWanted.
+	changedAt uint64
+	wanted    bool
+
 	// What was logged since the newest snapshot.
 	snapIndex   uint64
 	bytesLogged uint64
@@ -106,7 +115,7 @@ func New(cfg Config) (m *Machine, err error) {
 	if cfg.Group == 0 || cfg.ID == 0 || cfg.ElectionTicks < 2 {
 		return nil, fmt.Errorf("replica: group %d, member %d and election timeout %d: want 1, 1 and 2 or more", cfg.Group, cfg.ID, cfg.ElectionTicks)
 	}
-	m = &Machine{cfg: cfg, log: raft.NewMemoryStorage(), placed: map[uint64]Handle{}}
+	m = &Machine{cfg: cfg, log: raft.NewMemoryStorage(), placed: map[uint64]Handle{}, heard: map[uint64]uint64{}}
 	if err := m.restore(cfg.Snapshot); err != nil {
 		return nil, err
 	}
@@ -129,7 +138,7 @@ func New(cfg Config) (m *Machine, err error) {
 		ID:                        cfg.ID,
 		ElectionTick:              cfg.ElectionTicks,
 		HeartbeatTick:             1,
-		Storage:                   m.log,
+		Storage:                   forPeers{m.log, m},
 		Applied:                   m.snapIndex,
 		AsyncStorageWrites:        true,
 		MaxSizePerMsg:             maxAppendBytes,
@@ -157,11 +166,14 @@ func (m *Machine) restore(snap *raftpb.Snapshot) error {
 	if state.Index() != md.GetIndex() {
 		return &HaltError{Index: md.GetIndex(), Err: fmt.Errorf("the snapshot holds the state of entry %d", state.Index())}
 	}
-	if err := m.log.ApplySnapshot(snap); err != nil {
-		return &HaltError{Index: md.GetIndex(), Err: err}
+	if md.GetIndex() > 0 { // else a new member's, see Blank
+		if err := m.log.ApplySnapshot(snap); err != nil {
+			return &HaltError{Index: md.GetIndex(), Err: err}
+		}
 	}
 	m.state, m.conf = state, md.GetConfState()
 	m.snapIndex, m.appliedTerm, m.bytesLogged = md.GetIndex(), md.GetTerm(), 0
+	m.changedAt, m.wanted = 0, false
 	return nil
 }
 
@@ -178,7 +190,10 @@ func (m *Machine) Alone() bool {
 }
 
 // Tick lets one unit of raft's time pass.
-func (m *Machine) Tick() { m.guard(m.node.Tick) }
+func (m *Machine) Tick() {
+	m.ticks++
+	m.guard(m.node.Tick)
+}
 
 // Campaign stands for election at once instead of after the timeout.
 func (m *Machine) Campaign() { m.guard(func() { _ = m.node.Campaign() }) }
@@ -186,12 +201,14 @@ func (m *Machine) Campaign() { m.guard(func() { _ = m.node.Campaign() }) }
 // TransferTo hands leadership over to another voter.
 func (m *Machine) TransferTo(id uint64) { m.guard(func() { m.node.TransferLeader(id) }) }
 
-// Step takes a message from a peer. Messages of other groups, what raft keeps
-// to itself, and proposals, which no peer forwards, are ignored.
+// Step takes a message from a peer. Messages of other groups and of removed
+// members, what raft keeps to itself, and proposals, which no peer forwards, are
+// ignored.
 func (m *Machine) Step(msg Message) {
-	if msg.Message == nil || msg.Group != m.cfg.Group || raft.IsLocalMsg(msg.GetType()) || msg.GetType() == raftpb.MsgProp {
+	if msg.Message == nil || msg.Group != m.cfg.Group || raft.IsLocalMsg(msg.GetType()) || msg.GetType() == raftpb.MsgProp || m.state.WasRemoved(msg.GetFrom()) {
 		return
 	}
+	m.heard[msg.GetFrom()] = m.ticks
 	m.guard(func() { _ = m.node.Step(msg.Message) })
 }
 

@@ -93,10 +93,12 @@ func newRig(t *testing.T, n int) *rig {
 	t.Helper()
 	r := &rig{t: t, cut: map[[2]uint64]bool{}}
 	var voters []uint64
+	var members []core.Member
 	for id := range n {
 		voters = append(voters, uint64(id)+1)
+		members = append(members, named(uint64(id)+1))
 	}
-	first, err := Bootstrap(core.New(core.Config{Domain: [16]byte{1}, Incarnation: 9}), voters)
+	first, err := Bootstrap(core.New(core.Config{Domain: [16]byte{1}, Incarnation: 9, Members: members}), voters)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,6 +242,9 @@ func (r *rig) settle() {
 		busy := r.deliver()
 		for _, mb := range r.members {
 			busy = mb.sync() || busy
+			if mb.m != nil && mb.m.SnapshotWanted() {
+				mb.snapshot()
+			}
 		}
 		if !busy {
 			return
