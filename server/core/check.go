@@ -225,7 +225,7 @@ func (s *State) checkEvents() {
 		return
 	}
 	must(s.events.Len()-int(first.of) < EventsKept, "%d events are too many", s.events.Len())
-	must(first.Revision == 1 || s.events.Len() >= EventsKept, "%d events are too few", s.events.Len())
+	must(first.Revision == 1 || first.Kind == EventEpoch || s.events.Len() >= EventsKept, "%d events are too few", s.events.Len())
 	next = first.Revision
 	s.events.Ascend(func(r record) bool {
 		must(r.Revision == next && r.place == place && r.Kind != 0, "event %d of revision %d is out of order", r.place, r.Revision)

@@ -166,7 +166,8 @@ type Delete struct {
 type Tick struct{}
 
 // RaiseEpoch sets the epoch, which must be higher than before (A4). Every
-// session ends; the incarnation changes.
+// session ends; the incarnation changes; revisions go on above the epoch's
+// first number, and the events before are gone, so that every watcher reloads.
 type RaiseEpoch struct {
 	Epoch       uint16
 	Incarnation uint64

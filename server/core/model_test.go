@@ -394,13 +394,15 @@ func (m *model) raiseEpoch(c RaiseEpoch) Result {
 	if uint64(c.Epoch) <= m.epoch || c.Epoch > MaxEpoch || c.Incarnation == 0 || c.Incarnation == m.incarnation {
 		return no(Malformed)
 	}
-	m.emit(0, Event{Kind: EventEpoch, Cause: CauseEpoch})
+	m.revision = max(m.revision, Revision(c.Epoch)<<48)
 	var ids []SessionID
 	for id := range m.sessions {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
 	m.endSessions(CauseEpoch, "", ids...)
+	m.events = nil
+	m.emit(0, Event{Kind: EventEpoch, Cause: CauseEpoch})
 	m.epoch, m.counter, m.incarnation = uint64(c.Epoch), 0, c.Incarnation
 	return Result{Status: Done}
 }

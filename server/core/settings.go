@@ -6,7 +6,11 @@ import (
 )
 
 // raiseEpoch begins a new run of numbers after a start that was not by quorum
-// (A4): whatever an older run gave out beyond this state lies below it.
+// (A4): whatever an older run gave out beyond this state lies below it. That
+// holds for revisions too, so that nobody who saw the older run waits for, or
+// compares with, a revision that comes to mean something else. A watcher of
+// the older run must read everything anew, so what each session lost is not
+// told one by one: the run begins with one event.
 func (t *step) raiseEpoch(c RaiseEpoch) Result {
 	if c.Epoch <= t.epoch || c.Epoch > MaxEpoch {
 		return refuse(ruleEpoch)
@@ -14,7 +18,7 @@ func (t *step) raiseEpoch(c RaiseEpoch) Result {
 	if c.Incarnation == 0 || c.Incarnation == t.incarnation {
 		return refuse(ruleIncarnation)
 	}
-	t.emit(Event{Kind: EventEpoch, Cause: CauseEpoch})
+	t.revision = max(t.revision, Revision(c.Epoch)<<epochShift)
 	var ids []SessionID
 	t.sessions.Ascend(func(x session) bool {
 		ids = append(ids, x.id)
@@ -27,6 +31,9 @@ func (t *step) raiseEpoch(c RaiseEpoch) Result {
 		touched = append(touched, t.endSession(id, CauseEpoch, "")...)
 	}
 	t.settleAll(touched)
+	t.State.events.Clear(false)
+	t.events = t.events[:0]
+	t.emit(Event{Kind: EventEpoch, Cause: CauseEpoch})
 	t.epoch, t.counter = c.Epoch, 0
 	t.incarnation = c.Incarnation
 	if c.NewDomain != ([16]byte{}) {

@@ -369,7 +369,7 @@ func TestFirstStartCutShort(t *testing.T) {
 	broken := errors.New("crash")
 	for _, step := range []string{"snapshot file", "meta", "renew"} {
 		dir := filepath.Join(t.TempDir(), "data")
-		s, err := Open(Options{Dir: dir, Logger: quiet, fault: func(at string) error {
+		s, err := Open(Options{Dir: dir, Logger: quiet, Fault: func(at string) error {
 			if at == step {
 				return broken
 			}

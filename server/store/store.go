@@ -32,9 +32,9 @@ type Options struct {
 	// Logger gets warnings of the log; default slog.Default().
 	Logger *slog.Logger
 
-	// fault, if set, is called before each step of the store that can fail,
+	// Fault, if set, is called before each step of the store that can fail,
 	// with the step's name; an error from it is taken for the step's own.
-	fault func(step string) error
+	Fault func(step string) error
 }
 
 // Store is the open store of one member. Its methods are called by one
@@ -100,7 +100,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		root: o.Dir, dir: filepath.Join(o.Dir, fmt.Sprintf("group-%016x", o.Group)),
-		log: o.Logger, fault: o.fault, lock: lock,
+		log: o.Logger, fault: o.Fault, lock: lock,
 	}
 	if err := s.open(o.Group); err != nil {
 		s.closeFiles()
