@@ -14,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"holdfast/server/tlsfiles"
 )
 
 // DefaultListen is where a server listens unless told otherwise.
@@ -22,7 +24,8 @@ const DefaultListen = "127.0.0.1:7433"
 // Config says how a server is to run. Only Dir has no default.
 type Config struct {
 	// Listen is the address for clients, host:port; default [DefaultListen].
-	// Port 0 takes a free one. Without Insecure it must be loopback.
+	// Port 0 takes a free one. Without TLS and without Insecure it must be
+	// loopback.
 	Listen string
 	// Dir is the data directory; see [NodeConfig.Dir].
 	Dir string
@@ -31,6 +34,10 @@ type Config struct {
 	// Pprof serves /debug/pprof/. It shows memory and goroutines to whoever
 	// can reach the port.
 	Pprof bool
+	// TLS names the port's certificate and key, and with CA whoever signs the
+	// certificates that clients must then show. The files are read again when
+	// they change. The zero value means no TLS.
+	TLS tlsfiles.Files
 	// Insecure allows to listen beyond loopback without TLS: whoever can
 	// read the network then reads sessions' secrets.
 	Insecure bool
@@ -45,7 +52,8 @@ type Config struct {
 	// Version is what the server says it is; default "dev".
 	Version string
 
-	nodeHooks nodeHooks // for tests of this package
+	nodeHooks         nodeHooks     // for tests of this package
+	certificatesEvery time.Duration // likewise: how often files are looked at
 }
 
 // Server is one running server: a node and the port that its clients use.
@@ -55,6 +63,7 @@ type Server struct {
 	node       *Node
 	service    *service
 	conns      *conns
+	tls        *portTLS
 	http       *http.Server
 	serving    atomic.Int64       // requests that are served now
 	undecoded  atomic.Int64       // of these, calls whose body is not read yet
@@ -78,23 +87,38 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	secure, err := openTLS(cfg, tlsfiles.Server, cfg.TLS)
+	if err != nil {
+		return nil, err
+	}
+	s, err := startServing(ctx, cfg, secure, loopback)
+	if err != nil {
+		secure.close()
+		return nil, err
+	}
+	cfg.Logger.Info("serving", "address", s.Addr(), "dir", cfg.Dir, "version", cfg.Version, "tls", secure != nil)
+	return s, nil
+}
+
+// startServing is Start once the configuration was checked.
+func startServing(ctx context.Context, cfg Config, secure *portTLS, loopback bool) (*Server, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w: is another server running there? Stop it, or choose another address", cfg.Listen, err)
 	}
-	if ip, err := netip.ParseAddrPort(listener.Addr().String()); !cfg.Insecure && (err != nil || !ip.Addr().Unmap().IsLoopback()) {
+	if ip, err := netip.ParseAddrPort(listener.Addr().String()); !cfg.Insecure && secure == nil && (err != nil || !ip.Addr().Unmap().IsLoopback()) {
 		_ = listener.Close()
 		return nil, fmt.Errorf("listen is %q, which is now %s: want a loopback address", cfg.Listen, listener.Addr())
 	}
-	s := &Server{cfg: cfg, conns: newConns(listener, cfg.Logger), ended: make(chan struct{}), stop: make(chan context.Context, 1)}
+	s := &Server{cfg: cfg, conns: newConns(listener, cfg.Logger), tls: secure, ended: make(chan struct{}), stop: make(chan context.Context, 1)}
 	var handler atomic.Pointer[http.Handler]
-	s.http = newHTTP(s.guards(loopback, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.http = newHTTP(s.guards(loopback && secure == nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*handler.Load()).ServeHTTP(w, r)
 	})), cfg.Logger)
 	first := starting()
 	handler.Store(&first)
 	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(s.conns) }()
+	go func() { served <- secure.serve(s.http, s.conns) }()
 
 	s.node, err = StartNode(ctx, NodeConfig{
 		Dir: cfg.Dir, Tick: cfg.Tick, Logger: cfg.Logger, Registerer: cfg.Registry, MaxSessions: cfg.MaxSessions, hooks: cfg.nodeHooks,
@@ -111,14 +135,15 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	go s.run(served)
-	cfg.Logger.Info("serving", "address", s.Addr(), "dir", cfg.Dir, "version", cfg.Version)
 	return s, nil
 }
 
 // guards is what stands before every handler. A body that does not come must
-// not hold whoever is refused either, so withCall is the first.
-func (s *Server) guards(loopback bool, next http.Handler) http.Handler {
-	return withCall(&s.serving, &s.undecoded, guarded(loopback, s.cfg.AllowedHosts, withinLength(next)))
+// not hold whoever is refused either, so withCall is the first. (rebindable: a
+// name that an attacker points here would be served; with TLS the certificate
+// does not have that name.)
+func (s *Server) guards(rebindable bool, next http.Handler) http.Handler {
+	return withCall(&s.serving, &s.undecoded, guarded(rebindable, s.cfg.AllowedHosts, withinLength(next)))
 }
 
 // serve puts the real handlers in place.
@@ -166,6 +191,7 @@ func (s *Server) run(served <-chan error) {
 		why = fmt.Errorf("the node did not stop cleanly: %w", err)
 	}
 	s.unregister()
+	s.tls.close()
 	s.background()
 	s.err = why
 	close(s.ended)
@@ -264,8 +290,8 @@ func checkListen(ctx context.Context, cfg Config) (loopback bool, err error) {
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("listen is %q: %w", cfg.Listen, err)
-	case !loopback && !cfg.Insecure:
-		return false, fmt.Errorf("listen is %q, which others can reach, and there is no TLS: listen on loopback (%s), or accept with insecure that sessions' secrets cross the network in the clear", cfg.Listen, DefaultListen)
+	case !loopback && !cfg.Insecure && cfg.TLS.IsZero():
+		return false, fmt.Errorf("listen is %q, which others can reach, and there is no TLS: give a certificate and its key, listen on loopback (%s), or accept with insecure that sessions' secrets cross the network in the clear", cfg.Listen, DefaultListen)
 	}
 	return loopback, nil
 }

@@ -23,6 +23,7 @@ type serveSettings struct {
 	logLevel, logFormat string
 	pprof, insecure     bool
 	maxSessions         int
+	tls                 tlsSettings
 }
 
 const (
@@ -71,6 +72,10 @@ Each setting comes from its flag, else from the environment (HOLDFAST_DATA,
 HOLDFAST_LISTEN, HOLDFAST_LOG_LEVEL, …; an empty variable counts as not set),
 else from the YAML file that --config names, whose keys are the flags' names.
 
+With --cert and --key the port speaks TLS, and may be reached by others; with
+--ca clients must show a certificate too. The files are read again when they
+change; see docs/certificates.md.
+
 SIGTERM and SIGINT stop it cleanly; a second one stops it at once. What was
 acknowledged survives both, and kill -9.
 
@@ -80,6 +85,7 @@ acknowledged survives both, and kill -9.
 	cmd.Flags().StringVar(&s.data, "data", defaultData, "`directory` of the node's data; created if missing")
 	cmd.Flags().StringVar(&config, "config", "", "YAML `file` with settings")
 	s.register(cmd.Flags(), defaultServer)
+	s.tls.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := layerConfig(cmd.Flags(), os.LookupEnv); err != nil {
 			return err
@@ -97,13 +103,16 @@ acknowledged survives both, and kill -9.
 
 // check refuses settings that are each allowed, but not together.
 func (s *serveSettings) check() error {
+	if err := s.tls.check(); err != nil {
+		return err
+	}
 	host, _, err := net.SplitHostPort(s.listen)
 	if err != nil {
 		return usagef("--listen %q: %w", s.listen, err)
 	}
 	ip, err := netip.ParseAddr(host)
-	if others := host == "" || err == nil && !ip.Unmap().IsLoopback(); others && !s.insecure {
-		return usagef("--listen %s: without TLS only this machine may connect: want a loopback address such as %s, or --insecure if you accept that whoever reads the network can take locks over",
+	if others := host == "" || err == nil && !ip.Unmap().IsLoopback(); others && !s.insecure && s.tls.cert == "" {
+		return usagef("--listen %s: without TLS only this machine may connect: want --cert and --key, a loopback address such as %s, or --insecure if you accept that whoever reads the network can take locks over",
 			s.listen, defaultServer)
 	}
 	return nil
