@@ -1,0 +1,43 @@
+package peer
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// notes keeps what is logged again and again from filling the log: each kind
+// of thing is told when it changes, and every half minute.
+type notes struct {
+	mu   sync.Mutex
+	last map[string]note
+}
+
+type note struct {
+	text string
+	at   time.Time
+}
+
+func (n *notes) warn(log *slog.Logger, key, text string, args ...any) {
+	said := text + fmt.Sprint(args...)
+	n.mu.Lock()
+	old, ok := n.last[key]
+	again := !ok || old.text != said || time.Since(old.at) > 30*time.Second
+	if again {
+		if n.last == nil || len(n.last) > 1000 {
+			n.last = map[string]note{}
+		}
+		n.last[key] = note{said, time.Now()}
+	}
+	n.mu.Unlock()
+	if again {
+		log.Warn(text, args...)
+	}
+}
+
+func (n *notes) forget(key string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.last, key)
+}
