@@ -28,7 +28,7 @@ func (r *runRequest) dial(ctx context.Context, w *wrapper) (*acquisition, error)
 	client, err := cluster.Dial(ctx, r.servers, &cluster.Options{
 		TTL: r.options.TTL, Margin: r.options.Margin,
 		KeepaliveInterval: r.options.KeepaliveInterval, CallTimeout: r.options.CallTimeout,
-		Label: r.label, Host: hostName(), Logger: slog.New(last),
+		Label: r.label, Host: hostName(), Logger: slog.New(last), TLSNow: r.tls,
 		OnPulse: func(p holdfast.PulseInfo) {
 			if p.Err != nil {
 				return

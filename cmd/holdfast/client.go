@@ -35,7 +35,11 @@ func dialBy(cmd *cobra.Command, open func(ctx context.Context, network, address 
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.Dial(cmd.Context(), servers, &cluster.Options{Label: "holdfast " + cmd.Name(), Host: hostName(), OpenTimeout: searchTimeout, Dialer: open})
+	secure, err := clientTLS(cmd, saying(cmd))
+	if err != nil {
+		return nil, err
+	}
+	c, err := cluster.Dial(cmd.Context(), servers, &cluster.Options{Label: "holdfast " + cmd.Name(), Host: hostName(), OpenTimeout: searchTimeout, Dialer: open, TLSNow: secure})
 	if err != nil {
 		return nil, unreachable(servers, err)
 	}

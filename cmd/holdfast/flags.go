@@ -119,6 +119,7 @@ const (
 // serverFlag adds --server to a command and, below it, to its children.
 func serverFlag(cmd *cobra.Command) {
 	cmd.PersistentFlags().String("server", "", "`host:port,…` of the lock service (default $"+serverVariable+", else "+defaultServer+")")
+	tlsClientFlags(cmd)
 }
 
 // serverList says which servers a command shall talk to, checked.

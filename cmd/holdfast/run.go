@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -31,7 +32,9 @@ type runRequest struct {
 	name    string
 	argv    []string
 	servers string
-	options holdfast.Options // of the lease
+	tls     func() *tls.Config // nil: without TLS
+	tlsSay  *lateSay           // what tls says
+	options holdfast.Options   // of the lease
 	grace   time.Duration
 	acquire cluster.AcquireOptions
 	wait    time.Duration // 0: without limit
@@ -156,6 +159,10 @@ func (f *runFlags) request(cmd *cobra.Command, args []string) (*runRequest, erro
 	if r.servers, err = serverList(cmd); err != nil {
 		return nil, err
 	}
+	r.tlsSay = &lateSay{say: saying(cmd)}
+	if r.tls, err = clientTLS(cmd, r.tlsSay.now); err != nil {
+		return nil, err
+	}
 	r.acquire = cluster.AcquireOptions{
 		Try: f.noWait, Shared: f.shared, OncePer: f.oncePer, RetryFailed: f.retryFailed, MaxHold: f.maxHold,
 	}
@@ -185,6 +192,7 @@ func (r *runRequest) run(ctx context.Context) error {
 	tell := newSayer(os.Stderr)
 	defer tell.close()
 	w.say = tell.say
+	r.tlsSay.become(tell.say)
 	var grant *holdfast.Grant
 	a, err := r.dial(ctx, w)
 	if err == nil {

@@ -27,6 +27,12 @@ type service struct {
 // startService starts holdfast dev or serve and waits until it serves.
 func startService(t *testing.T, args ...string) *service {
 	t.Helper()
+	return startSecured(t, nil, args...)
+}
+
+// startSecured is startService for one whose clients need options.
+func startSecured(t *testing.T, o *cluster.Options, args ...string) *service {
+	t.Helper()
 	p := newProgram(t, nil, args...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s := &service{program: p.start()}
@@ -41,7 +47,7 @@ func startService(t *testing.T, args ...string) *service {
 		return ok && strings.Contains(rest, "\n")
 	})
 	s.client = sync.OnceValues(func() (*cluster.Client, error) {
-		c, err := cluster.Dial(context.Background(), s.addr, nil)
+		c, err := cluster.Dial(context.Background(), s.addr, o)
 		if err == nil {
 			t.Cleanup(func() { _ = c.Close(context.Background()) })
 		}

@@ -43,7 +43,7 @@ func Dial(ctx context.Context, endpoints string, o *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLink(list, o.dialer(), o.TLS, o.logger())
+	l := newLink(list, o.dialer(), o.tls(), o.logger())
 	locker, err := holdfast.NewFencedLocker(engine{l}, o.locker())
 	if err != nil {
 		return nil, err

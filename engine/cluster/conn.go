@@ -35,12 +35,12 @@ func dialConn(ctx context.Context, addr string, dial dialFunc, tlsConfig *tls.Co
 	}
 	c, err := newConn(ctx, addr, raw, tlsConfig)
 	if err != nil {
-		return nil, err
+		return nil, explainTLS(ctx, addr, dial, tlsConfig, err)
 	}
 	_, err = c.rpc.GetStatus(ctx, connect.NewRequest(&holdfastv1.GetStatusRequest{}))
 	if err != nil && !answered(err) {
 		c.close()
-		return nil, fmt.Errorf("connected, but no lock service answered: %w", err)
+		return nil, explainTLS(ctx, addr, dial, tlsConfig, fmt.Errorf("connected, but no lock service answered: %w", err))
 	}
 	return c, nil
 }

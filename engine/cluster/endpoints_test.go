@@ -116,7 +116,8 @@ func TestDeadEndpointsArePassedOver(t *testing.T) {
 	}
 }
 
-// Servers with TLS are not there yet; the client's side of it is.
+// The client's side of TLS, with a server of the library's; see tls_test.go for
+// our own.
 func TestTLSIsSpokenWhenAskedFor(t *testing.T) {
 	t.Parallel()
 	f := &fake{t: t}

@@ -25,7 +25,7 @@ import (
 type link struct {
 	endpoints []string
 	dial      dialFunc
-	tls       *tls.Config
+	tls       func() *tls.Config // nil from it: without TLS
 	log       *slog.Logger
 	instance  [16]byte // names this client to the service (B12)
 
@@ -48,8 +48,11 @@ type link struct {
 	}
 }
 
-func newLink(endpoints []string, dial dialFunc, tlsConfig *tls.Config, log *slog.Logger) *link {
-	l := &link{endpoints: endpoints, dial: dial, tls: tlsConfig, log: log, ended: make(chan struct{})}
+func newLink(endpoints []string, dial dialFunc, tlsNow func() *tls.Config, log *slog.Logger) *link {
+	if tlsNow == nil {
+		tlsNow = (&Options{}).tls()
+	}
+	l := &link{endpoints: endpoints, dial: dial, tls: tlsNow, log: log, ended: make(chan struct{})}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	_, _ = rand.Read(l.instance[:]) // never fails
 	l.mu.changed = make(chan struct{})

@@ -44,6 +44,10 @@ type Options struct {
 	// TLS, if set, is how servers are spoken to; it must trust their
 	// certificates. nil means plain HTTP/2, which servers offer on loopback.
 	TLS *tls.Config
+	// TLSNow, if set, takes the place of TLS: it is asked for the settings of
+	// each new connection, so that certificates and CAs can be replaced while
+	// the client runs. It must be quick, and never return nil.
+	TLSNow func() *tls.Config
 	// Dialer opens connections; nil means a [net.Dialer]. It is for tests and
 	// for tunnels.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
@@ -70,6 +74,13 @@ func (o *Options) host() string {
 	}
 	name, _ := os.Hostname() // for people only: "" will do
 	return strings.ToValidUTF8(name, "")
+}
+
+func (o *Options) tls() func() *tls.Config {
+	if o.TLSNow != nil {
+		return o.TLSNow
+	}
+	return func() *tls.Config { return o.TLS }
 }
 
 func (o *Options) dialer() dialFunc {

@@ -45,10 +45,10 @@ func (s *Set) accepting() *tls.Config {
 
 // Client looks at the files and returns the settings for one connection to a
 // server, whose name is checked. If changed files cannot be used, those that
-// were read before are. The error is only for whoever wants to know.
-func (s *Set) Client() (*tls.Config, error) {
-	err := s.Refresh()
-	return s.dialing(), err
+// were read before are, and the log says why.
+func (s *Set) Client() *tls.Config {
+	_ = s.Refresh()
+	return s.dialing()
 }
 
 // dialing is how the dialling side speaks now.

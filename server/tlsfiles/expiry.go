@@ -106,6 +106,9 @@ func (s *Set) speak(d dated, left time.Duration) {
 		path = s.files.CA
 	}
 	level, text := slog.LevelWarn, "a certificate expires soon: put its successor into the same file; it is read without a restart"
+	if s.o.Role == Client {
+		level = slog.LevelInfo // whoever runs a command is not who renews
+	}
 	if left <= 0 {
 		level, text = slog.LevelError, "a certificate has EXPIRED, and the other side refuses it: put its successor into the same file; it is read without a restart"
 	}

@@ -79,48 +79,38 @@ func talk(t *testing.T, accept, dial *tls.Config) (state tls.ConnectionState, ac
 	return c.ConnectionState(), <-accepted, dialErr
 }
 
-// settings are a dialling set's.
-func settings(t *testing.T, s *Set) *tls.Config {
-	t.Helper()
-	c, err := s.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 func TestBothSides(t *testing.T) {
 	server := newRig(t, Server, tlstest.Certificate{})
 	known := newRig(t, Client, tlstest.Certificate{})
 	known.ca = server.ca
 	known.files.Cert, known.files.Key, known.files.CA = server.ca.Write(t.TempDir(), "client", tlstest.Certificate{CommonName: "ann"})
-	state, acceptErr, err := talk(t, server.Server(), settings(t, known.Set))
+	state, acceptErr, err := talk(t, server.Server(), known.Client())
 	if err != nil || acceptErr != nil {
 		t.Fatalf("both sides have certificates of the CA: %v, %v", err, acceptErr)
 	}
 	if state.Version != tls.VersionTLS13 {
 		t.Errorf("version %x", state.Version)
 	}
-	old := settings(t, known.Set)
+	old := known.Client()
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 	if _, _, err := talk(t, server.Server(), old); err == nil {
 		t.Error("TLS 1.2 was spoken")
 	}
-	none := settings(t, known.Set)
+	none := known.Client()
 	none.GetClientCertificate = nil
 	if _, acceptErr, _ := talk(t, server.Server(), none); acceptErr == nil {
 		t.Error("a client without a certificate was let in")
 	}
 	stranger := newRig(t, Client, tlstest.Certificate{})
-	foreign := settings(t, stranger.Set)
+	foreign := stranger.Client()
 	foreign.RootCAs = server.ca.Pool()
 	if _, acceptErr, _ := talk(t, server.Server(), foreign); acceptErr == nil {
 		t.Error("a client with a certificate of another CA was let in")
 	}
-	if _, _, err := talk(t, server.Server(), settings(t, stranger.Set)); err == nil {
+	if _, _, err := talk(t, server.Server(), stranger.Client()); err == nil {
 		t.Error("a server with a certificate of another CA was believed")
 	}
-	elsewhere := settings(t, known.Set)
+	elsewhere := known.Client()
 	elsewhere.ServerName = "elsewhere.example"
 	if _, _, err := talk(t, server.Server(), elsewhere); err == nil {
 		t.Error("a server with another name was believed")
