@@ -54,6 +54,7 @@ func (l *loop) Applied(a replica.Applied) {
 			}
 		}
 	}
+	l.memberApplied(a)
 	for _, notice := range a.Did.Notices {
 		key := waiterKey{notice.Session, notice.Request}
 		if sink, ok := l.waiters[key]; ok {
@@ -89,6 +90,7 @@ func (l *loop) answer(p proposal, r core.Result) {
 
 // Role implements replica.Effects.
 func (l *loop) Role(r replica.Role) {
+	l.memberRole(r)
 	if r.Leader != 0 {
 		l.heardAt = l.n.now()
 	}
@@ -122,6 +124,7 @@ func (l *loop) Read(h replica.Handle) {
 
 // Unknown implements replica.Effects.
 func (l *loop) Unknown(h replica.Handle) {
+	l.memberUnknown(h)
 	if f := l.flight; f != nil && f.handle == h {
 		l.flight = nil
 		l.unknown(f, fmt.Errorf("%w: leadership was lost before the command was applied", ErrUnknownOutcome))
@@ -287,6 +290,7 @@ func (l *loop) end() {
 	}
 	l.refuseQueued(closing)
 	l.endWaits(unknown)
+	l.endMembers(closing)
 	for _, k := range l.pulses { // each is another client: the order does not matter
 		k.sink(Pulse{Err: closing})
 	}

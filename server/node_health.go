@@ -87,6 +87,8 @@ func (l *loop) collectDisk() {
 			l.check(l.m.StorageDone(*r.append, l))
 			if r.append.Snapshot != nil {
 				l.n.hub.start(l.m.State().Revision())
+				l.passed()
+				l.checkRemoved()
 			}
 		case r.snapshot != nil:
 			l.snapshot.busy = false
@@ -196,7 +198,8 @@ func (l *loop) takeSnapshot() {
 	default:
 	}
 	entries, bytes := l.m.Logged()
-	if s.busy || l.failed != nil || l.health.stopping || !l.n.cfg.snapshotDue(entries, bytes) {
+	due := l.n.cfg.snapshotDue(entries, bytes) || l.m.SnapshotWanted()
+	if s.busy || l.failed != nil || l.health.stopping || !due {
 		return
 	}
 	s.busy, s.encoded = true, make(chan encodedSnapshot, 1)

@@ -11,7 +11,7 @@ import (
 )
 
 // request is one thing that came to the loop from outside. One of cmd, pulse,
-// view and drained is set.
+// view, ask and drained is set.
 type request struct {
 	cmd  core.Command
 	sink func(Answer)
@@ -21,6 +21,8 @@ type request struct {
 	arrived time.Duration // on the node's monotonic clock
 
 	view *viewing
+
+	ask *asking
 
 	drained uint64 // the drain that is done; 0: none
 }
@@ -41,6 +43,8 @@ func (r *request) answer(err error) {
 		r.pulse(Pulse{Err: err})
 	case r.view != nil:
 		r.view.finish(err)
+	case r.ask != nil:
+		r.ask.done(err)
 	}
 }
 

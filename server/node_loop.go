@@ -104,6 +104,7 @@ type loop struct {
 	outstanding []time.Duration  // when each unfinished disk job was handed over
 	health      health
 	snapshot    snapshotting
+	members     membership
 
 	inUrgent, inOrdinary []request // memory for the inbox
 	failed               error     // why the node ends; nil until then
@@ -166,6 +167,7 @@ func (l *loop) tick() {
 	if !l.health.silent {
 		l.m.Tick()
 	}
+	l.tickMembers()
 	every := spaceEvery
 	if l.health.low {
 		every = spaceEveryLow
@@ -247,6 +249,8 @@ func (l *loop) accept(r *request, isUrgent bool) {
 		l.lease.Keepalive(l.nextPulse, r.session, r.arrived)
 	case r.view != nil && r.view.stale:
 		r.view.run(l.reading(true))
+	case r.ask != nil && (l.leading || r.ask.anywhere):
+		r.ask.fn(l, r.ask.done)
 	case !l.leading:
 		r.answer(l.notLeader())
 	case r.view != nil:
@@ -277,6 +281,9 @@ func (l *loop) acceptCommand(r *request, isUrgent bool) {
 func (l *loop) refuse(cmd core.Command, isUrgent bool) error {
 	if cmd == nil || size(cmd) > maxEntryBytes {
 		return fmt.Errorf("%w: a command must not be larger than %d bytes", ErrOverloaded, maxEntryBytes)
+	}
+	if err := l.tooNew(cmd); err != nil {
+		return err
 	}
 	limit := l.n.cfg.MaxPending
 	if isUrgent {

@@ -54,6 +54,11 @@ type nodeHooks struct {
 	spaceEvery time.Duration
 	// loop is shown the node's loop before it runs.
 	loop func(*loop)
+	// supports is the newest cluster version that the node pretends to know;
+	// 0 is the real one.
+	supports uint32
+	// versionOf replaces core's.
+	versionOf func(core.Command) uint32
 	// now replaces the monotonic clock.
 	now func() time.Duration
 }
@@ -194,12 +199,16 @@ func newLoop(n *Node, s *store.Store) (*loop, error) {
 	m, err := replica.New(replica.Config{
 		Group: s.Meta().Group, ID: s.Meta().NodeID,
 		Snapshot: found.Snapshot, HardState: found.HardState, Entries: found.Entries,
+		Supports: n.cfg.hooks.supports,
 	})
 	if err != nil {
 		return nil, err
 	}
 	if got := m.State().Incarnation(); got != s.Meta().Incarnation {
 		return nil, fmt.Errorf("%s: its snapshot is of incarnation %016x, the directory of %016x: restore it from a backup", n.cfg.Dir, got, s.Meta().Incarnation)
+	}
+	if m.Removed() {
+		return nil, fmt.Errorf("%w: %s", ErrRemoved, removedAdvice)
 	}
 	var st replica.Storage = s
 	if n.cfg.hooks.storage != nil {

@@ -127,6 +127,8 @@ func classify(err error) *driver.Error {
 		e.Outcome = driver.Unknown
 	case errors.Is(err, ErrOverloaded):
 		e.Kind = driver.Overloaded
+	case errors.Is(err, ErrTooNew):
+		e.Kind = driver.Unsupported
 	case errors.Is(err, ErrSessionLost):
 		e.Kind = driver.SessionLost
 	case errors.Is(err, ErrCompacted):

@@ -54,7 +54,11 @@ func (s *State) encode(w io.Writer) (sum [32]byte, err error) {
 // all of it: format, order, checksum, invariants. It uses no more memory than
 // a small multiple of the bytes that r really has. An error is the reader's,
 // or a *[HaltError] that names what is wrong.
-func Decode(r io.Reader) (s *State, err error) {
+func Decode(r io.Reader) (s *State, err error) { return DecodeAs(r, SupportedVersion) }
+
+// DecodeAs is Decode for a release that pretends to apply cluster versions up
+// to supports, in tests of upgrades.
+func DecodeAs(r io.Reader, supports uint32) (s *State, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s, err = nil, haltFrom(p, 0)
@@ -71,6 +75,7 @@ func Decode(r io.Reader) (s *State, err error) {
 		x.fail(ErrNewerFormat, "format %d: this binary reads %d; start a newer one", v, stateFormat)
 	}
 	s = New(Config{})
+	s.supports = supports
 	x.state(s)
 	x.checksum()
 	if x.err != nil {

@@ -28,3 +28,6 @@ func (s *State) WasRemoved(id uint64) bool {
 	_, found := slices.BinarySearch(s.removed, id)
 	return found
 }
+
+// Supports is the newest cluster version that this code applies.
+func (s *State) Supports() uint32 { return s.supports }

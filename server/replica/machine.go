@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ type Config struct {
 	// TrailingEntries is how many entries below a snapshot stay in memory for
 	// peers that lag; 0 is 1,000.
 	TrailingEntries uint64
+	// Supports, if not 0, is the newest cluster version that the replica
+	// pretends to apply, in tests of upgrades.
+	Supports uint32
 }
 
 // Limits of what raft keeps in flight (DESIGN §4: no frame exceeds 4 MiB).
@@ -159,7 +163,7 @@ func New(cfg Config) (m *Machine, err error) {
 // restore takes state and membership from a snapshot.
 func (m *Machine) restore(snap *raftpb.Snapshot) error {
 	md := snap.GetMetadata()
-	state, err := core.Decode(bytes.NewReader(snap.GetData()))
+	state, err := core.DecodeAs(bytes.NewReader(snap.GetData()), cmp.Or(m.cfg.Supports, core.SupportedVersion))
 	if err != nil {
 		return &HaltError{Index: md.GetIndex(), Err: fmt.Errorf("decoding the snapshot: %w", err)}
 	}

@@ -3174,6 +3174,722 @@ func (x *GetStatusResponse) GetStateHash() string {
 	return ""
 }
 
+// A Member is one node of a cluster.
+type Member struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // empty: it was founded without one
+	ClientAddress string                 `protobuf:"bytes,3,opt,name=client_address,json=clientAddress,proto3" json:"client_address,omitempty"`
+	PeerAddress   string                 `protobuf:"bytes,4,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	Learner       bool                   `protobuf:"varint,5,opt,name=learner,proto3" json:"learner,omitempty"` // it gets the log and has no vote yet
+	// Known to the leader only:
+	Known            bool   `protobuf:"varint,6,opt,name=known,proto3" json:"known,omitempty"`                             // the fields below are
+	Reached          bool   `protobuf:"varint,7,opt,name=reached,proto3" json:"reached,omitempty"`                         // it was heard within an election timeout
+	MatchIndex       uint64 `protobuf:"varint,8,opt,name=match_index,json=matchIndex,proto3" json:"match_index,omitempty"` // it has the log up to here
+	ReceivesSnapshot bool   `protobuf:"varint,9,opt,name=receives_snapshot,json=receivesSnapshot,proto3" json:"receives_snapshot,omitempty"`
+	// Newest cluster version that its release can apply; 0: not known here.
+	Supports      uint32 `protobuf:"varint,10,opt,name=supports,proto3" json:"supports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Member) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Member) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Member) GetClientAddress() string {
+	if x != nil {
+		return x.ClientAddress
+	}
+	return ""
+}
+
+func (x *Member) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+func (x *Member) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *Member) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *Member) GetReached() bool {
+	if x != nil {
+		return x.Reached
+	}
+	return false
+}
+
+func (x *Member) GetMatchIndex() uint64 {
+	if x != nil {
+		return x.MatchIndex
+	}
+	return 0
+}
+
+func (x *Member) GetReceivesSnapshot() bool {
+	if x != nil {
+		return x.ReceivesSnapshot
+	}
+	return false
+}
+
+func (x *Member) GetSupports() uint32 {
+	if x != nil {
+		return x.Supports
+	}
+	return 0
+}
+
+type ClusterStatusRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Compute state_hash: it costs time in proportion to the state.
+	WithHash bool `protobuf:"varint,1,opt,name=with_hash,json=withHash,proto3" json:"with_hash,omitempty"`
+	// The entry right after which the state is hashed, so that the hashes of all
+	// nodes can be compared; 0: as of now. The node waits for it at most 5 s;
+	// one that is past it says not-found.
+	HashIndex     uint64 `protobuf:"varint,2,opt,name=hash_index,json=hashIndex,proto3" json:"hash_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterStatusRequest) Reset() {
+	*x = ClusterStatusRequest{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterStatusRequest) ProtoMessage() {}
+
+func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterStatusRequest.ProtoReflect.Descriptor instead.
+func (*ClusterStatusRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ClusterStatusRequest) GetWithHash() bool {
+	if x != nil {
+		return x.WithHash
+	}
+	return false
+}
+
+func (x *ClusterStatusRequest) GetHashIndex() uint64 {
+	if x != nil {
+		return x.HashIndex
+	}
+	return 0
+}
+
+type ClusterStatusResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	NodeId         uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`       // who answers
+	LeaderId       uint64                 `protobuf:"varint,2,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"` // as it knows; 0: none
+	Term           uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	AppliedIndex   uint64                 `protobuf:"varint,4,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	CommitIndex    uint64                 `protobuf:"varint,5,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
+	Domain         string                 `protobuf:"bytes,6,opt,name=domain,proto3" json:"domain,omitempty"`
+	Incarnation    uint64                 `protobuf:"varint,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	ClusterVersion uint32                 `protobuf:"varint,8,opt,name=cluster_version,json=clusterVersion,proto3" json:"cluster_version,omitempty"` // commands above it are refused
+	Supports       uint32                 `protobuf:"varint,9,opt,name=supports,proto3" json:"supports,omitempty"`                                   // newest cluster version that this node can apply
+	Version        string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`                                     // of its binary
+	Ready          bool                   `protobuf:"varint,11,opt,name=ready,proto3" json:"ready,omitempty"`
+	NotReadyReason string                 `protobuf:"bytes,12,opt,name=not_ready_reason,json=notReadyReason,proto3" json:"not_ready_reason,omitempty"`
+	Members        []*Member              `protobuf:"bytes,13,rep,name=members,proto3" json:"members,omitempty"`                                 // by ID
+	RemovedIds     []uint64               `protobuf:"varint,14,rep,packed,name=removed_ids,json=removedIds,proto3" json:"removed_ids,omitempty"` // they never come back
+	StateHash      string                 `protobuf:"bytes,15,opt,name=state_hash,json=stateHash,proto3" json:"state_hash,omitempty"`            // only if it was asked for
+	HashIndex      uint64                 `protobuf:"varint,16,opt,name=hash_index,json=hashIndex,proto3" json:"hash_index,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ClusterStatusResponse) Reset() {
+	*x = ClusterStatusResponse{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterStatusResponse) ProtoMessage() {}
+
+func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterStatusResponse.ProtoReflect.Descriptor instead.
+func (*ClusterStatusResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ClusterStatusResponse) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *ClusterStatusResponse) GetLeaderId() uint64 {
+	if x != nil {
+		return x.LeaderId
+	}
+	return 0
+}
+
+func (x *ClusterStatusResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *ClusterStatusResponse) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *ClusterStatusResponse) GetCommitIndex() uint64 {
+	if x != nil {
+		return x.CommitIndex
+	}
+	return 0
+}
+
+func (x *ClusterStatusResponse) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *ClusterStatusResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ClusterStatusResponse) GetClusterVersion() uint32 {
+	if x != nil {
+		return x.ClusterVersion
+	}
+	return 0
+}
+
+func (x *ClusterStatusResponse) GetSupports() uint32 {
+	if x != nil {
+		return x.Supports
+	}
+	return 0
+}
+
+func (x *ClusterStatusResponse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ClusterStatusResponse) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *ClusterStatusResponse) GetNotReadyReason() string {
+	if x != nil {
+		return x.NotReadyReason
+	}
+	return ""
+}
+
+func (x *ClusterStatusResponse) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *ClusterStatusResponse) GetRemovedIds() []uint64 {
+	if x != nil {
+		return x.RemovedIds
+	}
+	return nil
+}
+
+func (x *ClusterStatusResponse) GetStateHash() string {
+	if x != nil {
+		return x.StateHash
+	}
+	return ""
+}
+
+func (x *ClusterStatusResponse) GetHashIndex() uint64 {
+	if x != nil {
+		return x.HashIndex
+	}
+	return 0
+}
+
+type AddMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                                           // that the new node drew; it says so when it starts
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                        // 1 – 64 of a–z, 0–9 and -
+	PeerAddress   string                 `protobuf:"bytes,3,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`       // where members reach it
+	ClientAddress string                 `protobuf:"bytes,4,opt,name=client_address,json=clientAddress,proto3" json:"client_address,omitempty"` // where clients reach it
+	Supports      uint32                 `protobuf:"varint,5,opt,name=supports,proto3" json:"supports,omitempty"`                               // newest cluster version that its release can apply
+	By            string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddMemberRequest) Reset() {
+	*x = AddMemberRequest{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddMemberRequest) ProtoMessage() {}
+
+func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
+func (*AddMemberRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *AddMemberRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *AddMemberRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AddMemberRequest) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+func (x *AddMemberRequest) GetClientAddress() string {
+	if x != nil {
+		return x.ClientAddress
+	}
+	return ""
+}
+
+func (x *AddMemberRequest) GetSupports() uint32 {
+	if x != nil {
+		return x.Supports
+	}
+	return 0
+}
+
+func (x *AddMemberRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// AddMemberResponse is what the new node needs to begin.
+type AddMemberResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation    uint64                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Domain         []byte                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	ClusterVersion uint32                 `protobuf:"varint,3,opt,name=cluster_version,json=clusterVersion,proto3" json:"cluster_version,omitempty"`
+	Members        []*Member              `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"` // the new one is among them
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *AddMemberResponse) Reset() {
+	*x = AddMemberResponse{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddMemberResponse) ProtoMessage() {}
+
+func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
+func (*AddMemberResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *AddMemberResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *AddMemberResponse) GetDomain() []byte {
+	if x != nil {
+		return x.Domain
+	}
+	return nil
+}
+
+func (x *AddMemberResponse) GetClusterVersion() uint32 {
+	if x != nil {
+		return x.ClusterVersion
+	}
+	return 0
+}
+
+func (x *AddMemberResponse) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type RemoveMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // or
+	Id            uint64                 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberRequest) Reset() {
+	*x = RemoveMemberRequest{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberRequest) ProtoMessage() {}
+
+func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
+func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RemoveMemberRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RemoveMemberRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RemoveMemberRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+type RemoveMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Members       []*Member              `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"` // that are left
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberResponse) Reset() {
+	*x = RemoveMemberResponse{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberResponse) ProtoMessage() {}
+
+func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
+func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *RemoveMemberResponse) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RemoveMemberResponse) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type TransferLeadershipRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // or
+	Id            uint64                 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`    // or neither: the member that has most of the log
+	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipRequest) Reset() {
+	*x = TransferLeadershipRequest{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipRequest) ProtoMessage() {}
+
+func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *TransferLeadershipRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TransferLeadershipRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *TransferLeadershipRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+type TransferLeadershipResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LeaderId      uint64                 `protobuf:"varint,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"` // who leads now
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipResponse) Reset() {
+	*x = TransferLeadershipResponse{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipResponse) ProtoMessage() {}
+
+func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *TransferLeadershipResponse) GetLeaderId() uint64 {
+	if x != nil {
+		return x.LeaderId
+	}
+	return 0
+}
+
+func (x *TransferLeadershipResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // SessionRequest carries all that the client has to say at once.
 type SessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3184,7 +3900,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3912,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3925,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{44}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SessionRequest) GetFrames() []*ClientFrame {
@@ -3238,7 +3954,7 @@ type ClientFrame struct {
 
 func (x *ClientFrame) Reset() {
 	*x = ClientFrame{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3966,7 @@ func (x *ClientFrame) String() string {
 func (*ClientFrame) ProtoMessage() {}
 
 func (x *ClientFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3979,7 @@ func (x *ClientFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientFrame.ProtoReflect.Descriptor instead.
 func (*ClientFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{45}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ClientFrame) GetId() uint64 {
@@ -3403,7 +4119,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +4131,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +4144,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{46}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AttachRequest) GetSession() *SessionRef {
@@ -3461,7 +4177,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +4189,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +4202,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{47}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AttachResponse) GetTtlMs() uint64 {
@@ -3508,7 +4224,7 @@ type KeepAlivesRequest struct {
 
 func (x *KeepAlivesRequest) Reset() {
 	*x = KeepAlivesRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +4236,7 @@ func (x *KeepAlivesRequest) String() string {
 func (*KeepAlivesRequest) ProtoMessage() {}
 
 func (x *KeepAlivesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +4249,7 @@ func (x *KeepAlivesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAlivesRequest.ProtoReflect.Descriptor instead.
 func (*KeepAlivesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{48}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *KeepAlivesRequest) GetSessionIds() []uint64 {
@@ -3552,7 +4268,7 @@ type KeepAlivesResponse struct {
 
 func (x *KeepAlivesResponse) Reset() {
 	*x = KeepAlivesResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3564,7 +4280,7 @@ func (x *KeepAlivesResponse) String() string {
 func (*KeepAlivesResponse) ProtoMessage() {}
 
 func (x *KeepAlivesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3577,7 +4293,7 @@ func (x *KeepAlivesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAlivesResponse.ProtoReflect.Descriptor instead.
 func (*KeepAlivesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{49}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *KeepAlivesResponse) GetPulses() []*SessionPulse {
@@ -3598,7 +4314,7 @@ type SessionPulse struct {
 
 func (x *SessionPulse) Reset() {
 	*x = SessionPulse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +4326,7 @@ func (x *SessionPulse) String() string {
 func (*SessionPulse) ProtoMessage() {}
 
 func (x *SessionPulse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +4339,7 @@ func (x *SessionPulse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPulse.ProtoReflect.Descriptor instead.
 func (*SessionPulse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{50}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SessionPulse) GetSessionId() uint64 {
@@ -3656,7 +4372,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3668,7 +4384,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3681,7 +4397,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{51}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SessionResponse) GetFrames() []*ServerFrame {
@@ -3713,7 +4429,7 @@ type ServerFrame struct {
 
 func (x *ServerFrame) Reset() {
 	*x = ServerFrame{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3725,7 +4441,7 @@ func (x *ServerFrame) String() string {
 func (*ServerFrame) ProtoMessage() {}
 
 func (x *ServerFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3738,7 +4454,7 @@ func (x *ServerFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerFrame.ProtoReflect.Descriptor instead.
 func (*ServerFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{52}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ServerFrame) GetId() uint64 {
@@ -3918,7 +4634,7 @@ type QueuedNotice struct {
 
 func (x *QueuedNotice) Reset() {
 	*x = QueuedNotice{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3930,7 +4646,7 @@ func (x *QueuedNotice) String() string {
 func (*QueuedNotice) ProtoMessage() {}
 
 func (x *QueuedNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3943,7 +4659,7 @@ func (x *QueuedNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuedNotice.ProtoReflect.Descriptor instead.
 func (*QueuedNotice) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{53}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *QueuedNotice) GetPlace() uint32 {
@@ -3963,7 +4679,7 @@ type DetachedNotice struct {
 
 func (x *DetachedNotice) Reset() {
 	*x = DetachedNotice{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4691,7 @@ func (x *DetachedNotice) String() string {
 func (*DetachedNotice) ProtoMessage() {}
 
 func (x *DetachedNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4704,7 @@ func (x *DetachedNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachedNotice.ProtoReflect.Descriptor instead.
 func (*DetachedNotice) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{54}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DetachedNotice) GetSessionId() uint64 {
@@ -4026,7 +4742,7 @@ type ErrorInfo struct {
 
 func (x *ErrorInfo) Reset() {
 	*x = ErrorInfo{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4038,7 +4754,7 @@ func (x *ErrorInfo) String() string {
 func (*ErrorInfo) ProtoMessage() {}
 
 func (x *ErrorInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4051,7 +4767,7 @@ func (x *ErrorInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorInfo.ProtoReflect.Descriptor instead.
 func (*ErrorInfo) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{55}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ErrorInfo) GetKind() string {
@@ -4398,7 +5114,71 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\bsessions\x18\x0f \x01(\x04R\bsessions\x12\x14\n" +
 	"\x05locks\x18\x10 \x01(\x04R\x05locks\x12\x1d\n" +
 	"\n" +
-	"state_hash\x18\x11 \x01(\tR\tstateHash\"B\n" +
+	"state_hash\x18\x11 \x01(\tR\tstateHash\"\xaa\x02\n" +
+	"\x06Member\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12%\n" +
+	"\x0eclient_address\x18\x03 \x01(\tR\rclientAddress\x12!\n" +
+	"\fpeer_address\x18\x04 \x01(\tR\vpeerAddress\x12\x18\n" +
+	"\alearner\x18\x05 \x01(\bR\alearner\x12\x14\n" +
+	"\x05known\x18\x06 \x01(\bR\x05known\x12\x18\n" +
+	"\areached\x18\a \x01(\bR\areached\x12\x1f\n" +
+	"\vmatch_index\x18\b \x01(\x04R\n" +
+	"matchIndex\x12+\n" +
+	"\x11receives_snapshot\x18\t \x01(\bR\x10receivesSnapshot\x12\x1a\n" +
+	"\bsupports\x18\n" +
+	" \x01(\rR\bsupports\"R\n" +
+	"\x14ClusterStatusRequest\x12\x1b\n" +
+	"\twith_hash\x18\x01 \x01(\bR\bwithHash\x12\x1d\n" +
+	"\n" +
+	"hash_index\x18\x02 \x01(\x04R\thashIndex\"\x90\x04\n" +
+	"\x15ClusterStatusResponse\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12\x1b\n" +
+	"\tleader_id\x18\x02 \x01(\x04R\bleaderId\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12#\n" +
+	"\rapplied_index\x18\x04 \x01(\x04R\fappliedIndex\x12!\n" +
+	"\fcommit_index\x18\x05 \x01(\x04R\vcommitIndex\x12\x16\n" +
+	"\x06domain\x18\x06 \x01(\tR\x06domain\x12 \n" +
+	"\vincarnation\x18\a \x01(\x04R\vincarnation\x12'\n" +
+	"\x0fcluster_version\x18\b \x01(\rR\x0eclusterVersion\x12\x1a\n" +
+	"\bsupports\x18\t \x01(\rR\bsupports\x12\x18\n" +
+	"\aversion\x18\n" +
+	" \x01(\tR\aversion\x12\x14\n" +
+	"\x05ready\x18\v \x01(\bR\x05ready\x12(\n" +
+	"\x10not_ready_reason\x18\f \x01(\tR\x0enotReadyReason\x12-\n" +
+	"\amembers\x18\r \x03(\v2\x13.holdfast.v1.MemberR\amembers\x12\x1f\n" +
+	"\vremoved_ids\x18\x0e \x03(\x04R\n" +
+	"removedIds\x12\x1d\n" +
+	"\n" +
+	"state_hash\x18\x0f \x01(\tR\tstateHash\x12\x1d\n" +
+	"\n" +
+	"hash_index\x18\x10 \x01(\x04R\thashIndex\"\xac\x01\n" +
+	"\x10AddMemberRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12!\n" +
+	"\fpeer_address\x18\x03 \x01(\tR\vpeerAddress\x12%\n" +
+	"\x0eclient_address\x18\x04 \x01(\tR\rclientAddress\x12\x1a\n" +
+	"\bsupports\x18\x05 \x01(\rR\bsupports\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\"\xa5\x01\n" +
+	"\x11AddMemberResponse\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\fR\x06domain\x12'\n" +
+	"\x0fcluster_version\x18\x03 \x01(\rR\x0eclusterVersion\x12-\n" +
+	"\amembers\x18\x04 \x03(\v2\x13.holdfast.v1.MemberR\amembers\"I\n" +
+	"\x13RemoveMemberRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\"U\n" +
+	"\x14RemoveMemberResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
+	"\amembers\x18\x02 \x03(\v2\x13.holdfast.v1.MemberR\amembers\"O\n" +
+	"\x19TransferLeadershipRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\"M\n" +
+	"\x1aTransferLeadershipResponse\x12\x1b\n" +
+	"\tleader_id\x18\x01 \x01(\x04R\bleaderId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"B\n" +
 	"\x0eSessionRequest\x120\n" +
 	"\x06frames\x18\x01 \x03(\v2\x18.holdfast.v1.ClientFrameR\x06frames\"\xb1\x03\n" +
 	"\vClientFrame\x12\x0e\n" +
@@ -4462,8 +5242,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\brevision\x18\b \x01(\x04R\brevision\x12%\n" +
 	"\x0eleader_address\x18\t \x01(\tR\rleaderAddress\x12\x12\n" +
 	"\x04term\x18\n" +
-	" \x01(\x04R\x04term2\xc1\n" +
-	"\n" +
+	" \x01(\x04R\x04term2\xa1\r\n" +
 	"\vLockService\x12P\n" +
 	"\vOpenSession\x12\x1f.holdfast.v1.OpenSessionRequest\x1a .holdfast.v1.OpenSessionResponse\x12J\n" +
 	"\tKeepAlive\x12\x1d.holdfast.v1.KeepAliveRequest\x1a\x1e.holdfast.v1.KeepAliveResponse\x12M\n" +
@@ -4481,7 +5260,11 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x04Poll\x12\x18.holdfast.v1.PollRequest\x1a\x19.holdfast.v1.PollResponse\x12P\n" +
 	"\vRevokeGrant\x12\x1f.holdfast.v1.RevokeGrantRequest\x1a .holdfast.v1.RevokeGrantResponse\x12S\n" +
 	"\fExpelSession\x12 .holdfast.v1.ExpelSessionRequest\x1a!.holdfast.v1.ExpelSessionResponse\x12V\n" +
-	"\rReportRefusal\x12!.holdfast.v1.ReportRefusalRequest\x1a\".holdfast.v1.ReportRefusalResponse\x12J\n" +
+	"\rReportRefusal\x12!.holdfast.v1.ReportRefusalRequest\x1a\".holdfast.v1.ReportRefusalResponse\x12V\n" +
+	"\rClusterStatus\x12!.holdfast.v1.ClusterStatusRequest\x1a\".holdfast.v1.ClusterStatusResponse\x12J\n" +
+	"\tAddMember\x12\x1d.holdfast.v1.AddMemberRequest\x1a\x1e.holdfast.v1.AddMemberResponse\x12S\n" +
+	"\fRemoveMember\x12 .holdfast.v1.RemoveMemberRequest\x1a!.holdfast.v1.RemoveMemberResponse\x12e\n" +
+	"\x12TransferLeadership\x12&.holdfast.v1.TransferLeadershipRequest\x1a'.holdfast.v1.TransferLeadershipResponse\x12J\n" +
 	"\tGetStatus\x12\x1d.holdfast.v1.GetStatusRequest\x1a\x1e.holdfast.v1.GetStatusResponse\x12H\n" +
 	"\aSession\x12\x1b.holdfast.v1.SessionRequest\x1a\x1c.holdfast.v1.SessionResponse(\x010\x01B%Z#holdfast/wire/holdfastv1;holdfastv1b\x06proto3"
 
@@ -4497,64 +5280,73 @@ func file_holdfast_v1_holdfast_proto_rawDescGZIP() []byte {
 	return file_holdfast_v1_holdfast_proto_rawDescData
 }
 
-var file_holdfast_v1_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_holdfast_v1_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_holdfast_v1_holdfast_proto_goTypes = []any{
-	(*SessionRef)(nil),            // 0: holdfast.v1.SessionRef
-	(*RequestID)(nil),             // 1: holdfast.v1.RequestID
-	(*OpenSessionRequest)(nil),    // 2: holdfast.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),   // 3: holdfast.v1.OpenSessionResponse
-	(*KeepAliveRequest)(nil),      // 4: holdfast.v1.KeepAliveRequest
-	(*KeepAliveResponse)(nil),     // 5: holdfast.v1.KeepAliveResponse
-	(*Revocation)(nil),            // 6: holdfast.v1.Revocation
-	(*EndSessionRequest)(nil),     // 7: holdfast.v1.EndSessionRequest
-	(*EndSessionResponse)(nil),    // 8: holdfast.v1.EndSessionResponse
-	(*AcquireRequest)(nil),        // 9: holdfast.v1.AcquireRequest
-	(*AcquireResponse)(nil),       // 10: holdfast.v1.AcquireResponse
-	(*Grant)(nil),                 // 11: holdfast.v1.Grant
-	(*CancelRequest)(nil),         // 12: holdfast.v1.CancelRequest
-	(*CancelResponse)(nil),        // 13: holdfast.v1.CancelResponse
-	(*ReleaseRequest)(nil),        // 14: holdfast.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 15: holdfast.v1.ReleaseResponse
-	(*PutRequest)(nil),            // 16: holdfast.v1.PutRequest
-	(*PutResponse)(nil),           // 17: holdfast.v1.PutResponse
-	(*DeleteRequest)(nil),         // 18: holdfast.v1.DeleteRequest
-	(*DeleteResponse)(nil),        // 19: holdfast.v1.DeleteResponse
-	(*GetLockRequest)(nil),        // 20: holdfast.v1.GetLockRequest
-	(*GetLockResponse)(nil),       // 21: holdfast.v1.GetLockResponse
-	(*ReadInfo)(nil),              // 22: holdfast.v1.ReadInfo
-	(*Lock)(nil),                  // 23: holdfast.v1.Lock
-	(*Holder)(nil),                // 24: holdfast.v1.Holder
-	(*Waiter)(nil),                // 25: holdfast.v1.Waiter
-	(*ListLocksRequest)(nil),      // 26: holdfast.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),     // 27: holdfast.v1.ListLocksResponse
-	(*ListSessionsRequest)(nil),   // 28: holdfast.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 29: holdfast.v1.ListSessionsResponse
-	(*SessionInfo)(nil),           // 30: holdfast.v1.SessionInfo
-	(*WatchRequest)(nil),          // 31: holdfast.v1.WatchRequest
-	(*WatchResponse)(nil),         // 32: holdfast.v1.WatchResponse
-	(*PollRequest)(nil),           // 33: holdfast.v1.PollRequest
-	(*PollResponse)(nil),          // 34: holdfast.v1.PollResponse
-	(*Event)(nil),                 // 35: holdfast.v1.Event
-	(*RevokeGrantRequest)(nil),    // 36: holdfast.v1.RevokeGrantRequest
-	(*RevokeGrantResponse)(nil),   // 37: holdfast.v1.RevokeGrantResponse
-	(*ExpelSessionRequest)(nil),   // 38: holdfast.v1.ExpelSessionRequest
-	(*ExpelSessionResponse)(nil),  // 39: holdfast.v1.ExpelSessionResponse
-	(*ReportRefusalRequest)(nil),  // 40: holdfast.v1.ReportRefusalRequest
-	(*ReportRefusalResponse)(nil), // 41: holdfast.v1.ReportRefusalResponse
-	(*GetStatusRequest)(nil),      // 42: holdfast.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 43: holdfast.v1.GetStatusResponse
-	(*SessionRequest)(nil),        // 44: holdfast.v1.SessionRequest
-	(*ClientFrame)(nil),           // 45: holdfast.v1.ClientFrame
-	(*AttachRequest)(nil),         // 46: holdfast.v1.AttachRequest
-	(*AttachResponse)(nil),        // 47: holdfast.v1.AttachResponse
-	(*KeepAlivesRequest)(nil),     // 48: holdfast.v1.KeepAlivesRequest
-	(*KeepAlivesResponse)(nil),    // 49: holdfast.v1.KeepAlivesResponse
-	(*SessionPulse)(nil),          // 50: holdfast.v1.SessionPulse
-	(*SessionResponse)(nil),       // 51: holdfast.v1.SessionResponse
-	(*ServerFrame)(nil),           // 52: holdfast.v1.ServerFrame
-	(*QueuedNotice)(nil),          // 53: holdfast.v1.QueuedNotice
-	(*DetachedNotice)(nil),        // 54: holdfast.v1.DetachedNotice
-	(*ErrorInfo)(nil),             // 55: holdfast.v1.ErrorInfo
+	(*SessionRef)(nil),                 // 0: holdfast.v1.SessionRef
+	(*RequestID)(nil),                  // 1: holdfast.v1.RequestID
+	(*OpenSessionRequest)(nil),         // 2: holdfast.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),        // 3: holdfast.v1.OpenSessionResponse
+	(*KeepAliveRequest)(nil),           // 4: holdfast.v1.KeepAliveRequest
+	(*KeepAliveResponse)(nil),          // 5: holdfast.v1.KeepAliveResponse
+	(*Revocation)(nil),                 // 6: holdfast.v1.Revocation
+	(*EndSessionRequest)(nil),          // 7: holdfast.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),         // 8: holdfast.v1.EndSessionResponse
+	(*AcquireRequest)(nil),             // 9: holdfast.v1.AcquireRequest
+	(*AcquireResponse)(nil),            // 10: holdfast.v1.AcquireResponse
+	(*Grant)(nil),                      // 11: holdfast.v1.Grant
+	(*CancelRequest)(nil),              // 12: holdfast.v1.CancelRequest
+	(*CancelResponse)(nil),             // 13: holdfast.v1.CancelResponse
+	(*ReleaseRequest)(nil),             // 14: holdfast.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),            // 15: holdfast.v1.ReleaseResponse
+	(*PutRequest)(nil),                 // 16: holdfast.v1.PutRequest
+	(*PutResponse)(nil),                // 17: holdfast.v1.PutResponse
+	(*DeleteRequest)(nil),              // 18: holdfast.v1.DeleteRequest
+	(*DeleteResponse)(nil),             // 19: holdfast.v1.DeleteResponse
+	(*GetLockRequest)(nil),             // 20: holdfast.v1.GetLockRequest
+	(*GetLockResponse)(nil),            // 21: holdfast.v1.GetLockResponse
+	(*ReadInfo)(nil),                   // 22: holdfast.v1.ReadInfo
+	(*Lock)(nil),                       // 23: holdfast.v1.Lock
+	(*Holder)(nil),                     // 24: holdfast.v1.Holder
+	(*Waiter)(nil),                     // 25: holdfast.v1.Waiter
+	(*ListLocksRequest)(nil),           // 26: holdfast.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),          // 27: holdfast.v1.ListLocksResponse
+	(*ListSessionsRequest)(nil),        // 28: holdfast.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),       // 29: holdfast.v1.ListSessionsResponse
+	(*SessionInfo)(nil),                // 30: holdfast.v1.SessionInfo
+	(*WatchRequest)(nil),               // 31: holdfast.v1.WatchRequest
+	(*WatchResponse)(nil),              // 32: holdfast.v1.WatchResponse
+	(*PollRequest)(nil),                // 33: holdfast.v1.PollRequest
+	(*PollResponse)(nil),               // 34: holdfast.v1.PollResponse
+	(*Event)(nil),                      // 35: holdfast.v1.Event
+	(*RevokeGrantRequest)(nil),         // 36: holdfast.v1.RevokeGrantRequest
+	(*RevokeGrantResponse)(nil),        // 37: holdfast.v1.RevokeGrantResponse
+	(*ExpelSessionRequest)(nil),        // 38: holdfast.v1.ExpelSessionRequest
+	(*ExpelSessionResponse)(nil),       // 39: holdfast.v1.ExpelSessionResponse
+	(*ReportRefusalRequest)(nil),       // 40: holdfast.v1.ReportRefusalRequest
+	(*ReportRefusalResponse)(nil),      // 41: holdfast.v1.ReportRefusalResponse
+	(*GetStatusRequest)(nil),           // 42: holdfast.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 43: holdfast.v1.GetStatusResponse
+	(*Member)(nil),                     // 44: holdfast.v1.Member
+	(*ClusterStatusRequest)(nil),       // 45: holdfast.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),      // 46: holdfast.v1.ClusterStatusResponse
+	(*AddMemberRequest)(nil),           // 47: holdfast.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 48: holdfast.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 49: holdfast.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 50: holdfast.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 51: holdfast.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 52: holdfast.v1.TransferLeadershipResponse
+	(*SessionRequest)(nil),             // 53: holdfast.v1.SessionRequest
+	(*ClientFrame)(nil),                // 54: holdfast.v1.ClientFrame
+	(*AttachRequest)(nil),              // 55: holdfast.v1.AttachRequest
+	(*AttachResponse)(nil),             // 56: holdfast.v1.AttachResponse
+	(*KeepAlivesRequest)(nil),          // 57: holdfast.v1.KeepAlivesRequest
+	(*KeepAlivesResponse)(nil),         // 58: holdfast.v1.KeepAlivesResponse
+	(*SessionPulse)(nil),               // 59: holdfast.v1.SessionPulse
+	(*SessionResponse)(nil),            // 60: holdfast.v1.SessionResponse
+	(*ServerFrame)(nil),                // 61: holdfast.v1.ServerFrame
+	(*QueuedNotice)(nil),               // 62: holdfast.v1.QueuedNotice
+	(*DetachedNotice)(nil),             // 63: holdfast.v1.DetachedNotice
+	(*ErrorInfo)(nil),                  // 64: holdfast.v1.ErrorInfo
 }
 var file_holdfast_v1_holdfast_proto_depIdxs = []int32{
 	0,  // 0: holdfast.v1.KeepAliveRequest.session:type_name -> holdfast.v1.SessionRef
@@ -4580,71 +5372,82 @@ var file_holdfast_v1_holdfast_proto_depIdxs = []int32{
 	22, // 20: holdfast.v1.ListSessionsResponse.read:type_name -> holdfast.v1.ReadInfo
 	35, // 21: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
 	35, // 22: holdfast.v1.PollResponse.events:type_name -> holdfast.v1.Event
-	45, // 23: holdfast.v1.SessionRequest.frames:type_name -> holdfast.v1.ClientFrame
-	2,  // 24: holdfast.v1.ClientFrame.open:type_name -> holdfast.v1.OpenSessionRequest
-	46, // 25: holdfast.v1.ClientFrame.attach:type_name -> holdfast.v1.AttachRequest
-	48, // 26: holdfast.v1.ClientFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesRequest
-	9,  // 27: holdfast.v1.ClientFrame.acquire:type_name -> holdfast.v1.AcquireRequest
-	12, // 28: holdfast.v1.ClientFrame.cancel:type_name -> holdfast.v1.CancelRequest
-	14, // 29: holdfast.v1.ClientFrame.release:type_name -> holdfast.v1.ReleaseRequest
-	7,  // 30: holdfast.v1.ClientFrame.end:type_name -> holdfast.v1.EndSessionRequest
-	0,  // 31: holdfast.v1.AttachRequest.session:type_name -> holdfast.v1.SessionRef
-	50, // 32: holdfast.v1.KeepAlivesResponse.pulses:type_name -> holdfast.v1.SessionPulse
-	5,  // 33: holdfast.v1.SessionPulse.alive:type_name -> holdfast.v1.KeepAliveResponse
-	55, // 34: holdfast.v1.SessionPulse.error:type_name -> holdfast.v1.ErrorInfo
-	52, // 35: holdfast.v1.SessionResponse.frames:type_name -> holdfast.v1.ServerFrame
-	55, // 36: holdfast.v1.ServerFrame.error:type_name -> holdfast.v1.ErrorInfo
-	3,  // 37: holdfast.v1.ServerFrame.open:type_name -> holdfast.v1.OpenSessionResponse
-	47, // 38: holdfast.v1.ServerFrame.attach:type_name -> holdfast.v1.AttachResponse
-	49, // 39: holdfast.v1.ServerFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesResponse
-	10, // 40: holdfast.v1.ServerFrame.acquire:type_name -> holdfast.v1.AcquireResponse
-	13, // 41: holdfast.v1.ServerFrame.cancel:type_name -> holdfast.v1.CancelResponse
-	15, // 42: holdfast.v1.ServerFrame.release:type_name -> holdfast.v1.ReleaseResponse
-	8,  // 43: holdfast.v1.ServerFrame.end:type_name -> holdfast.v1.EndSessionResponse
-	53, // 44: holdfast.v1.ServerFrame.queued:type_name -> holdfast.v1.QueuedNotice
-	54, // 45: holdfast.v1.ServerFrame.detached:type_name -> holdfast.v1.DetachedNotice
-	24, // 46: holdfast.v1.ErrorInfo.holder:type_name -> holdfast.v1.Holder
-	2,  // 47: holdfast.v1.LockService.OpenSession:input_type -> holdfast.v1.OpenSessionRequest
-	4,  // 48: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	7,  // 49: holdfast.v1.LockService.EndSession:input_type -> holdfast.v1.EndSessionRequest
-	9,  // 50: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	12, // 51: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	14, // 52: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	16, // 53: holdfast.v1.LockService.Put:input_type -> holdfast.v1.PutRequest
-	18, // 54: holdfast.v1.LockService.Delete:input_type -> holdfast.v1.DeleteRequest
-	20, // 55: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	26, // 56: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	28, // 57: holdfast.v1.LockService.ListSessions:input_type -> holdfast.v1.ListSessionsRequest
-	31, // 58: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	33, // 59: holdfast.v1.LockService.Poll:input_type -> holdfast.v1.PollRequest
-	36, // 60: holdfast.v1.LockService.RevokeGrant:input_type -> holdfast.v1.RevokeGrantRequest
-	38, // 61: holdfast.v1.LockService.ExpelSession:input_type -> holdfast.v1.ExpelSessionRequest
-	40, // 62: holdfast.v1.LockService.ReportRefusal:input_type -> holdfast.v1.ReportRefusalRequest
-	42, // 63: holdfast.v1.LockService.GetStatus:input_type -> holdfast.v1.GetStatusRequest
-	44, // 64: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
-	3,  // 65: holdfast.v1.LockService.OpenSession:output_type -> holdfast.v1.OpenSessionResponse
-	5,  // 66: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	8,  // 67: holdfast.v1.LockService.EndSession:output_type -> holdfast.v1.EndSessionResponse
-	10, // 68: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.AcquireResponse
-	13, // 69: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.CancelResponse
-	15, // 70: holdfast.v1.LockService.Release:output_type -> holdfast.v1.ReleaseResponse
-	17, // 71: holdfast.v1.LockService.Put:output_type -> holdfast.v1.PutResponse
-	19, // 72: holdfast.v1.LockService.Delete:output_type -> holdfast.v1.DeleteResponse
-	21, // 73: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	27, // 74: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	29, // 75: holdfast.v1.LockService.ListSessions:output_type -> holdfast.v1.ListSessionsResponse
-	32, // 76: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	34, // 77: holdfast.v1.LockService.Poll:output_type -> holdfast.v1.PollResponse
-	37, // 78: holdfast.v1.LockService.RevokeGrant:output_type -> holdfast.v1.RevokeGrantResponse
-	39, // 79: holdfast.v1.LockService.ExpelSession:output_type -> holdfast.v1.ExpelSessionResponse
-	41, // 80: holdfast.v1.LockService.ReportRefusal:output_type -> holdfast.v1.ReportRefusalResponse
-	43, // 81: holdfast.v1.LockService.GetStatus:output_type -> holdfast.v1.GetStatusResponse
-	51, // 82: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
-	65, // [65:83] is the sub-list for method output_type
-	47, // [47:65] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	44, // 23: holdfast.v1.ClusterStatusResponse.members:type_name -> holdfast.v1.Member
+	44, // 24: holdfast.v1.AddMemberResponse.members:type_name -> holdfast.v1.Member
+	44, // 25: holdfast.v1.RemoveMemberResponse.members:type_name -> holdfast.v1.Member
+	54, // 26: holdfast.v1.SessionRequest.frames:type_name -> holdfast.v1.ClientFrame
+	2,  // 27: holdfast.v1.ClientFrame.open:type_name -> holdfast.v1.OpenSessionRequest
+	55, // 28: holdfast.v1.ClientFrame.attach:type_name -> holdfast.v1.AttachRequest
+	57, // 29: holdfast.v1.ClientFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesRequest
+	9,  // 30: holdfast.v1.ClientFrame.acquire:type_name -> holdfast.v1.AcquireRequest
+	12, // 31: holdfast.v1.ClientFrame.cancel:type_name -> holdfast.v1.CancelRequest
+	14, // 32: holdfast.v1.ClientFrame.release:type_name -> holdfast.v1.ReleaseRequest
+	7,  // 33: holdfast.v1.ClientFrame.end:type_name -> holdfast.v1.EndSessionRequest
+	0,  // 34: holdfast.v1.AttachRequest.session:type_name -> holdfast.v1.SessionRef
+	59, // 35: holdfast.v1.KeepAlivesResponse.pulses:type_name -> holdfast.v1.SessionPulse
+	5,  // 36: holdfast.v1.SessionPulse.alive:type_name -> holdfast.v1.KeepAliveResponse
+	64, // 37: holdfast.v1.SessionPulse.error:type_name -> holdfast.v1.ErrorInfo
+	61, // 38: holdfast.v1.SessionResponse.frames:type_name -> holdfast.v1.ServerFrame
+	64, // 39: holdfast.v1.ServerFrame.error:type_name -> holdfast.v1.ErrorInfo
+	3,  // 40: holdfast.v1.ServerFrame.open:type_name -> holdfast.v1.OpenSessionResponse
+	56, // 41: holdfast.v1.ServerFrame.attach:type_name -> holdfast.v1.AttachResponse
+	58, // 42: holdfast.v1.ServerFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesResponse
+	10, // 43: holdfast.v1.ServerFrame.acquire:type_name -> holdfast.v1.AcquireResponse
+	13, // 44: holdfast.v1.ServerFrame.cancel:type_name -> holdfast.v1.CancelResponse
+	15, // 45: holdfast.v1.ServerFrame.release:type_name -> holdfast.v1.ReleaseResponse
+	8,  // 46: holdfast.v1.ServerFrame.end:type_name -> holdfast.v1.EndSessionResponse
+	62, // 47: holdfast.v1.ServerFrame.queued:type_name -> holdfast.v1.QueuedNotice
+	63, // 48: holdfast.v1.ServerFrame.detached:type_name -> holdfast.v1.DetachedNotice
+	24, // 49: holdfast.v1.ErrorInfo.holder:type_name -> holdfast.v1.Holder
+	2,  // 50: holdfast.v1.LockService.OpenSession:input_type -> holdfast.v1.OpenSessionRequest
+	4,  // 51: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	7,  // 52: holdfast.v1.LockService.EndSession:input_type -> holdfast.v1.EndSessionRequest
+	9,  // 53: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	12, // 54: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	14, // 55: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	16, // 56: holdfast.v1.LockService.Put:input_type -> holdfast.v1.PutRequest
+	18, // 57: holdfast.v1.LockService.Delete:input_type -> holdfast.v1.DeleteRequest
+	20, // 58: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	26, // 59: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	28, // 60: holdfast.v1.LockService.ListSessions:input_type -> holdfast.v1.ListSessionsRequest
+	31, // 61: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	33, // 62: holdfast.v1.LockService.Poll:input_type -> holdfast.v1.PollRequest
+	36, // 63: holdfast.v1.LockService.RevokeGrant:input_type -> holdfast.v1.RevokeGrantRequest
+	38, // 64: holdfast.v1.LockService.ExpelSession:input_type -> holdfast.v1.ExpelSessionRequest
+	40, // 65: holdfast.v1.LockService.ReportRefusal:input_type -> holdfast.v1.ReportRefusalRequest
+	45, // 66: holdfast.v1.LockService.ClusterStatus:input_type -> holdfast.v1.ClusterStatusRequest
+	47, // 67: holdfast.v1.LockService.AddMember:input_type -> holdfast.v1.AddMemberRequest
+	49, // 68: holdfast.v1.LockService.RemoveMember:input_type -> holdfast.v1.RemoveMemberRequest
+	51, // 69: holdfast.v1.LockService.TransferLeadership:input_type -> holdfast.v1.TransferLeadershipRequest
+	42, // 70: holdfast.v1.LockService.GetStatus:input_type -> holdfast.v1.GetStatusRequest
+	53, // 71: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
+	3,  // 72: holdfast.v1.LockService.OpenSession:output_type -> holdfast.v1.OpenSessionResponse
+	5,  // 73: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	8,  // 74: holdfast.v1.LockService.EndSession:output_type -> holdfast.v1.EndSessionResponse
+	10, // 75: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.AcquireResponse
+	13, // 76: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.CancelResponse
+	15, // 77: holdfast.v1.LockService.Release:output_type -> holdfast.v1.ReleaseResponse
+	17, // 78: holdfast.v1.LockService.Put:output_type -> holdfast.v1.PutResponse
+	19, // 79: holdfast.v1.LockService.Delete:output_type -> holdfast.v1.DeleteResponse
+	21, // 80: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	27, // 81: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	29, // 82: holdfast.v1.LockService.ListSessions:output_type -> holdfast.v1.ListSessionsResponse
+	32, // 83: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	34, // 84: holdfast.v1.LockService.Poll:output_type -> holdfast.v1.PollResponse
+	37, // 85: holdfast.v1.LockService.RevokeGrant:output_type -> holdfast.v1.RevokeGrantResponse
+	39, // 86: holdfast.v1.LockService.ExpelSession:output_type -> holdfast.v1.ExpelSessionResponse
+	41, // 87: holdfast.v1.LockService.ReportRefusal:output_type -> holdfast.v1.ReportRefusalResponse
+	46, // 88: holdfast.v1.LockService.ClusterStatus:output_type -> holdfast.v1.ClusterStatusResponse
+	48, // 89: holdfast.v1.LockService.AddMember:output_type -> holdfast.v1.AddMemberResponse
+	50, // 90: holdfast.v1.LockService.RemoveMember:output_type -> holdfast.v1.RemoveMemberResponse
+	52, // 91: holdfast.v1.LockService.TransferLeadership:output_type -> holdfast.v1.TransferLeadershipResponse
+	43, // 92: holdfast.v1.LockService.GetStatus:output_type -> holdfast.v1.GetStatusResponse
+	60, // 93: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
+	72, // [72:94] is the sub-list for method output_type
+	50, // [50:72] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_v1_holdfast_proto_init() }
@@ -4660,7 +5463,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 	file_holdfast_v1_holdfast_proto_msgTypes[30].OneofWrappers = []any{}
 	file_holdfast_v1_holdfast_proto_msgTypes[31].OneofWrappers = []any{}
 	file_holdfast_v1_holdfast_proto_msgTypes[35].OneofWrappers = []any{}
-	file_holdfast_v1_holdfast_proto_msgTypes[45].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[54].OneofWrappers = []any{
 		(*ClientFrame_Open)(nil),
 		(*ClientFrame_Attach)(nil),
 		(*ClientFrame_KeepAlives)(nil),
@@ -4669,7 +5472,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 		(*ClientFrame_Release)(nil),
 		(*ClientFrame_End)(nil),
 	}
-	file_holdfast_v1_holdfast_proto_msgTypes[52].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[61].OneofWrappers = []any{
 		(*ServerFrame_Error)(nil),
 		(*ServerFrame_Open)(nil),
 		(*ServerFrame_Attach)(nil),
@@ -4687,7 +5490,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_v1_holdfast_proto_rawDesc), len(file_holdfast_v1_holdfast_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   56,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

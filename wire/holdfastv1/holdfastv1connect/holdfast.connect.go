@@ -73,6 +73,17 @@ const (
 	// LockServiceReportRefusalProcedure is the fully-qualified name of the LockService's ReportRefusal
 	// RPC.
 	LockServiceReportRefusalProcedure = "/holdfast.v1.LockService/ReportRefusal"
+	// LockServiceClusterStatusProcedure is the fully-qualified name of the LockService's ClusterStatus
+	// RPC.
+	LockServiceClusterStatusProcedure = "/holdfast.v1.LockService/ClusterStatus"
+	// LockServiceAddMemberProcedure is the fully-qualified name of the LockService's AddMember RPC.
+	LockServiceAddMemberProcedure = "/holdfast.v1.LockService/AddMember"
+	// LockServiceRemoveMemberProcedure is the fully-qualified name of the LockService's RemoveMember
+	// RPC.
+	LockServiceRemoveMemberProcedure = "/holdfast.v1.LockService/RemoveMember"
+	// LockServiceTransferLeadershipProcedure is the fully-qualified name of the LockService's
+	// TransferLeadership RPC.
+	LockServiceTransferLeadershipProcedure = "/holdfast.v1.LockService/TransferLeadership"
 	// LockServiceGetStatusProcedure is the fully-qualified name of the LockService's GetStatus RPC.
 	LockServiceGetStatusProcedure = "/holdfast.v1.LockService/GetStatus"
 	// LockServiceSessionProcedure is the fully-qualified name of the LockService's Session RPC.
@@ -114,6 +125,15 @@ type LockServiceClient interface {
 	ExpelSession(context.Context, *connect.Request[holdfastv1.ExpelSessionRequest]) (*connect.Response[holdfastv1.ExpelSessionResponse], error)
 	// ReportRefusal tells the service that a gate refused a token.
 	ReportRefusal(context.Context, *connect.Request[holdfastv1.ReportRefusalRequest]) (*connect.Response[holdfastv1.ReportRefusalResponse], error)
+	// ClusterStatus shows the cluster as the node that is asked sees it.
+	ClusterStatus(context.Context, *connect.Request[holdfastv1.ClusterStatusRequest]) (*connect.Response[holdfastv1.ClusterStatusResponse], error)
+	// AddMember lets a node join as a learner, which gets a vote as soon as it
+	// has caught up (operator).
+	AddMember(context.Context, *connect.Request[holdfastv1.AddMemberRequest]) (*connect.Response[holdfastv1.AddMemberResponse], error)
+	// RemoveMember removes a member for good (operator).
+	RemoveMember(context.Context, *connect.Request[holdfastv1.RemoveMemberRequest]) (*connect.Response[holdfastv1.RemoveMemberResponse], error)
+	// TransferLeadership hands leadership over to another member (operator).
+	TransferLeadership(context.Context, *connect.Request[holdfastv1.TransferLeadershipRequest]) (*connect.Response[holdfastv1.TransferLeadershipResponse], error)
 	// GetStatus shows the node: version, role, term, index, domain.
 	GetStatus(context.Context, *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error)
 	// Session carries any number of sessions of one client process. Answers
@@ -228,6 +248,30 @@ func NewLockServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(lockServiceMethods.ByName("ReportRefusal")),
 			connect.WithClientOptions(opts...),
 		),
+		clusterStatus: connect.NewClient[holdfastv1.ClusterStatusRequest, holdfastv1.ClusterStatusResponse](
+			httpClient,
+			baseURL+LockServiceClusterStatusProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("ClusterStatus")),
+			connect.WithClientOptions(opts...),
+		),
+		addMember: connect.NewClient[holdfastv1.AddMemberRequest, holdfastv1.AddMemberResponse](
+			httpClient,
+			baseURL+LockServiceAddMemberProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("AddMember")),
+			connect.WithClientOptions(opts...),
+		),
+		removeMember: connect.NewClient[holdfastv1.RemoveMemberRequest, holdfastv1.RemoveMemberResponse](
+			httpClient,
+			baseURL+LockServiceRemoveMemberProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("RemoveMember")),
+			connect.WithClientOptions(opts...),
+		),
+		transferLeadership: connect.NewClient[holdfastv1.TransferLeadershipRequest, holdfastv1.TransferLeadershipResponse](
+			httpClient,
+			baseURL+LockServiceTransferLeadershipProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("TransferLeadership")),
+			connect.WithClientOptions(opts...),
+		),
 		getStatus: connect.NewClient[holdfastv1.GetStatusRequest, holdfastv1.GetStatusResponse](
 			httpClient,
 			baseURL+LockServiceGetStatusProcedure,
@@ -245,24 +289,28 @@ func NewLockServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 
 // lockServiceClient implements LockServiceClient.
 type lockServiceClient struct {
-	openSession   *connect.Client[holdfastv1.OpenSessionRequest, holdfastv1.OpenSessionResponse]
-	keepAlive     *connect.Client[holdfastv1.KeepAliveRequest, holdfastv1.KeepAliveResponse]
-	endSession    *connect.Client[holdfastv1.EndSessionRequest, holdfastv1.EndSessionResponse]
-	acquire       *connect.Client[holdfastv1.AcquireRequest, holdfastv1.AcquireResponse]
-	cancel        *connect.Client[holdfastv1.CancelRequest, holdfastv1.CancelResponse]
-	release       *connect.Client[holdfastv1.ReleaseRequest, holdfastv1.ReleaseResponse]
-	put           *connect.Client[holdfastv1.PutRequest, holdfastv1.PutResponse]
-	delete        *connect.Client[holdfastv1.DeleteRequest, holdfastv1.DeleteResponse]
-	getLock       *connect.Client[holdfastv1.GetLockRequest, holdfastv1.GetLockResponse]
-	listLocks     *connect.Client[holdfastv1.ListLocksRequest, holdfastv1.ListLocksResponse]
-	listSessions  *connect.Client[holdfastv1.ListSessionsRequest, holdfastv1.ListSessionsResponse]
-	watch         *connect.Client[holdfastv1.WatchRequest, holdfastv1.WatchResponse]
-	poll          *connect.Client[holdfastv1.PollRequest, holdfastv1.PollResponse]
-	revokeGrant   *connect.Client[holdfastv1.RevokeGrantRequest, holdfastv1.RevokeGrantResponse]
-	expelSession  *connect.Client[holdfastv1.ExpelSessionRequest, holdfastv1.ExpelSessionResponse]
-	reportRefusal *connect.Client[holdfastv1.ReportRefusalRequest, holdfastv1.ReportRefusalResponse]
-	getStatus     *connect.Client[holdfastv1.GetStatusRequest, holdfastv1.GetStatusResponse]
-	session       *connect.Client[holdfastv1.SessionRequest, holdfastv1.SessionResponse]
+	openSession        *connect.Client[holdfastv1.OpenSessionRequest, holdfastv1.OpenSessionResponse]
+	keepAlive          *connect.Client[holdfastv1.KeepAliveRequest, holdfastv1.KeepAliveResponse]
+	endSession         *connect.Client[holdfastv1.EndSessionRequest, holdfastv1.EndSessionResponse]
+	acquire            *connect.Client[holdfastv1.AcquireRequest, holdfastv1.AcquireResponse]
+	cancel             *connect.Client[holdfastv1.CancelRequest, holdfastv1.CancelResponse]
+	release            *connect.Client[holdfastv1.ReleaseRequest, holdfastv1.ReleaseResponse]
+	put                *connect.Client[holdfastv1.PutRequest, holdfastv1.PutResponse]
+	delete             *connect.Client[holdfastv1.DeleteRequest, holdfastv1.DeleteResponse]
+	getLock            *connect.Client[holdfastv1.GetLockRequest, holdfastv1.GetLockResponse]
+	listLocks          *connect.Client[holdfastv1.ListLocksRequest, holdfastv1.ListLocksResponse]
+	listSessions       *connect.Client[holdfastv1.ListSessionsRequest, holdfastv1.ListSessionsResponse]
+	watch              *connect.Client[holdfastv1.WatchRequest, holdfastv1.WatchResponse]
+	poll               *connect.Client[holdfastv1.PollRequest, holdfastv1.PollResponse]
+	revokeGrant        *connect.Client[holdfastv1.RevokeGrantRequest, holdfastv1.RevokeGrantResponse]
+	expelSession       *connect.Client[holdfastv1.ExpelSessionRequest, holdfastv1.ExpelSessionResponse]
+	reportRefusal      *connect.Client[holdfastv1.ReportRefusalRequest, holdfastv1.ReportRefusalResponse]
+	clusterStatus      *connect.Client[holdfastv1.ClusterStatusRequest, holdfastv1.ClusterStatusResponse]
+	addMember          *connect.Client[holdfastv1.AddMemberRequest, holdfastv1.AddMemberResponse]
+	removeMember       *connect.Client[holdfastv1.RemoveMemberRequest, holdfastv1.RemoveMemberResponse]
+	transferLeadership *connect.Client[holdfastv1.TransferLeadershipRequest, holdfastv1.TransferLeadershipResponse]
+	getStatus          *connect.Client[holdfastv1.GetStatusRequest, holdfastv1.GetStatusResponse]
+	session            *connect.Client[holdfastv1.SessionRequest, holdfastv1.SessionResponse]
 }
 
 // OpenSession calls holdfast.v1.LockService.OpenSession.
@@ -345,6 +393,26 @@ func (c *lockServiceClient) ReportRefusal(ctx context.Context, req *connect.Requ
 	return c.reportRefusal.CallUnary(ctx, req)
 }
 
+// ClusterStatus calls holdfast.v1.LockService.ClusterStatus.
+func (c *lockServiceClient) ClusterStatus(ctx context.Context, req *connect.Request[holdfastv1.ClusterStatusRequest]) (*connect.Response[holdfastv1.ClusterStatusResponse], error) {
+	return c.clusterStatus.CallUnary(ctx, req)
+}
+
+// AddMember calls holdfast.v1.LockService.AddMember.
+func (c *lockServiceClient) AddMember(ctx context.Context, req *connect.Request[holdfastv1.AddMemberRequest]) (*connect.Response[holdfastv1.AddMemberResponse], error) {
+	return c.addMember.CallUnary(ctx, req)
+}
+
+// RemoveMember calls holdfast.v1.LockService.RemoveMember.
+func (c *lockServiceClient) RemoveMember(ctx context.Context, req *connect.Request[holdfastv1.RemoveMemberRequest]) (*connect.Response[holdfastv1.RemoveMemberResponse], error) {
+	return c.removeMember.CallUnary(ctx, req)
+}
+
+// TransferLeadership calls holdfast.v1.LockService.TransferLeadership.
+func (c *lockServiceClient) TransferLeadership(ctx context.Context, req *connect.Request[holdfastv1.TransferLeadershipRequest]) (*connect.Response[holdfastv1.TransferLeadershipResponse], error) {
+	return c.transferLeadership.CallUnary(ctx, req)
+}
+
 // GetStatus calls holdfast.v1.LockService.GetStatus.
 func (c *lockServiceClient) GetStatus(ctx context.Context, req *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error) {
 	return c.getStatus.CallUnary(ctx, req)
@@ -390,6 +458,15 @@ type LockServiceHandler interface {
 	ExpelSession(context.Context, *connect.Request[holdfastv1.ExpelSessionRequest]) (*connect.Response[holdfastv1.ExpelSessionResponse], error)
 	// ReportRefusal tells the service that a gate refused a token.
 	ReportRefusal(context.Context, *connect.Request[holdfastv1.ReportRefusalRequest]) (*connect.Response[holdfastv1.ReportRefusalResponse], error)
+	// ClusterStatus shows the cluster as the node that is asked sees it.
+	ClusterStatus(context.Context, *connect.Request[holdfastv1.ClusterStatusRequest]) (*connect.Response[holdfastv1.ClusterStatusResponse], error)
+	// AddMember lets a node join as a learner, which gets a vote as soon as it
+	// has caught up (operator).
+	AddMember(context.Context, *connect.Request[holdfastv1.AddMemberRequest]) (*connect.Response[holdfastv1.AddMemberResponse], error)
+	// RemoveMember removes a member for good (operator).
+	RemoveMember(context.Context, *connect.Request[holdfastv1.RemoveMemberRequest]) (*connect.Response[holdfastv1.RemoveMemberResponse], error)
+	// TransferLeadership hands leadership over to another member (operator).
+	TransferLeadership(context.Context, *connect.Request[holdfastv1.TransferLeadershipRequest]) (*connect.Response[holdfastv1.TransferLeadershipResponse], error)
 	// GetStatus shows the node: version, role, term, index, domain.
 	GetStatus(context.Context, *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error)
 	// Session carries any number of sessions of one client process. Answers
@@ -500,6 +577,30 @@ func NewLockServiceHandler(svc LockServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(lockServiceMethods.ByName("ReportRefusal")),
 		connect.WithHandlerOptions(opts...),
 	)
+	lockServiceClusterStatusHandler := connect.NewUnaryHandler(
+		LockServiceClusterStatusProcedure,
+		svc.ClusterStatus,
+		connect.WithSchema(lockServiceMethods.ByName("ClusterStatus")),
+		connect.WithHandlerOptions(opts...),
+	)
+	lockServiceAddMemberHandler := connect.NewUnaryHandler(
+		LockServiceAddMemberProcedure,
+		svc.AddMember,
+		connect.WithSchema(lockServiceMethods.ByName("AddMember")),
+		connect.WithHandlerOptions(opts...),
+	)
+	lockServiceRemoveMemberHandler := connect.NewUnaryHandler(
+		LockServiceRemoveMemberProcedure,
+		svc.RemoveMember,
+		connect.WithSchema(lockServiceMethods.ByName("RemoveMember")),
+		connect.WithHandlerOptions(opts...),
+	)
+	lockServiceTransferLeadershipHandler := connect.NewUnaryHandler(
+		LockServiceTransferLeadershipProcedure,
+		svc.TransferLeadership,
+		connect.WithSchema(lockServiceMethods.ByName("TransferLeadership")),
+		connect.WithHandlerOptions(opts...),
+	)
 	lockServiceGetStatusHandler := connect.NewUnaryHandler(
 		LockServiceGetStatusProcedure,
 		svc.GetStatus,
@@ -546,6 +647,14 @@ func NewLockServiceHandler(svc LockServiceHandler, opts ...connect.HandlerOption
 			lockServiceExpelSessionHandler.ServeHTTP(w, r)
 		case LockServiceReportRefusalProcedure:
 			lockServiceReportRefusalHandler.ServeHTTP(w, r)
+		case LockServiceClusterStatusProcedure:
+			lockServiceClusterStatusHandler.ServeHTTP(w, r)
+		case LockServiceAddMemberProcedure:
+			lockServiceAddMemberHandler.ServeHTTP(w, r)
+		case LockServiceRemoveMemberProcedure:
+			lockServiceRemoveMemberHandler.ServeHTTP(w, r)
+		case LockServiceTransferLeadershipProcedure:
+			lockServiceTransferLeadershipHandler.ServeHTTP(w, r)
 		case LockServiceGetStatusProcedure:
 			lockServiceGetStatusHandler.ServeHTTP(w, r)
 		case LockServiceSessionProcedure:
@@ -621,6 +730,22 @@ func (UnimplementedLockServiceHandler) ExpelSession(context.Context, *connect.Re
 
 func (UnimplementedLockServiceHandler) ReportRefusal(context.Context, *connect.Request[holdfastv1.ReportRefusalRequest]) (*connect.Response[holdfastv1.ReportRefusalResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.LockService.ReportRefusal is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) ClusterStatus(context.Context, *connect.Request[holdfastv1.ClusterStatusRequest]) (*connect.Response[holdfastv1.ClusterStatusResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.LockService.ClusterStatus is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) AddMember(context.Context, *connect.Request[holdfastv1.AddMemberRequest]) (*connect.Response[holdfastv1.AddMemberResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.LockService.AddMember is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) RemoveMember(context.Context, *connect.Request[holdfastv1.RemoveMemberRequest]) (*connect.Response[holdfastv1.RemoveMemberResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.LockService.RemoveMember is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) TransferLeadership(context.Context, *connect.Request[holdfastv1.TransferLeadershipRequest]) (*connect.Response[holdfastv1.TransferLeadershipResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.LockService.TransferLeadership is not implemented"))
 }
 
 func (UnimplementedLockServiceHandler) GetStatus(context.Context, *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error) {
