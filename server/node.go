@@ -149,6 +149,8 @@ type ReadInfo struct {
 type Reading struct {
 	State *core.State
 	Info  ReadInfo
+	// Term is raft's, at least that of the last applied entry.
+	Term uint64
 	// Clock is the log's clock as of now.
 	Clock core.Clock
 	// Heard says how long ago this leader heard a session; ok is false if it

@@ -224,6 +224,7 @@ func (l *loop) reading(stale bool) Reading {
 	st, now := l.m.State(), l.n.now()
 	r := Reading{
 		State: st,
+		Term:  l.m.Role().Term,
 		Info:  ReadInfo{Stale: stale, Index: st.Index()},
 		Clock: max(st.Clock(), l.lease.Clock(now)),
 		Heard: func(id core.SessionID) (time.Duration, bool) { return l.lease.Heard(now, id) },

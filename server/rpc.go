@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -29,6 +30,7 @@ type service struct {
 	metrics *metrics
 	voices  *voices
 	streams *streams
+	backups atomic.Int32 // that are under way
 	// slowAfter is how long a client may leave what is written to it unread.
 	slowAfter time.Duration
 	// stopping is cancelled when the server stops. Only what waits for long

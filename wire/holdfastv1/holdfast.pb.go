@@ -2957,6 +2957,106 @@ func (*ReportRefusalResponse) Descriptor() ([]byte, []int) {
 	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{41}
 }
 
+type BackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Take what this node has applied, without asking whether it still leads: it
+	// may be older than what was answered.
+	Stale         bool   `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
+	By            string `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"` // who does it, for the audit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *BackupRequest) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+func (x *BackupRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// BackupResponse is the next piece of the file. The file says how long it is
+// and ends with a checksum: one that was cut short is told from a whole one.
+type BackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *BackupResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type GetStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Compute state_hash: it costs time in proportion to the state.
@@ -2967,7 +3067,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2979,7 +3079,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2992,7 +3092,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{42}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetStatusRequest) GetWithHash() bool {
@@ -3027,7 +3127,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3139,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3152,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{43}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -3195,7 +3295,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3307,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3320,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{44}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Member) GetId() uint64 {
@@ -3307,7 +3407,7 @@ type ClusterStatusRequest struct {
 
 func (x *ClusterStatusRequest) Reset() {
 	*x = ClusterStatusRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3319,7 +3419,7 @@ func (x *ClusterStatusRequest) String() string {
 func (*ClusterStatusRequest) ProtoMessage() {}
 
 func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3332,7 +3432,7 @@ func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusRequest.ProtoReflect.Descriptor instead.
 func (*ClusterStatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{45}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ClusterStatusRequest) GetWithHash() bool {
@@ -3373,7 +3473,7 @@ type ClusterStatusResponse struct {
 
 func (x *ClusterStatusResponse) Reset() {
 	*x = ClusterStatusResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3485,7 @@ func (x *ClusterStatusResponse) String() string {
 func (*ClusterStatusResponse) ProtoMessage() {}
 
 func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3498,7 @@ func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusResponse.ProtoReflect.Descriptor instead.
 func (*ClusterStatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{46}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ClusterStatusResponse) GetNodeId() uint64 {
@@ -3527,7 +3627,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3639,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3652,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{47}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AddMemberRequest) GetId() uint64 {
@@ -3610,7 +3710,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +3722,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3735,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{48}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AddMemberResponse) GetIncarnation() uint64 {
@@ -3677,7 +3777,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3789,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3802,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{49}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RemoveMemberRequest) GetName() string {
@@ -3736,7 +3836,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +3848,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +3861,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{50}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RemoveMemberResponse) GetId() uint64 {
@@ -3789,7 +3889,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +3901,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +3914,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{51}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TransferLeadershipRequest) GetName() string {
@@ -3848,7 +3948,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +3960,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +3973,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{52}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() uint64 {
@@ -3900,7 +4000,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3912,7 +4012,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3925,7 +4025,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{53}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SessionRequest) GetFrames() []*ClientFrame {
@@ -3954,7 +4054,7 @@ type ClientFrame struct {
 
 func (x *ClientFrame) Reset() {
 	*x = ClientFrame{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4066,7 @@ func (x *ClientFrame) String() string {
 func (*ClientFrame) ProtoMessage() {}
 
 func (x *ClientFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4079,7 @@ func (x *ClientFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientFrame.ProtoReflect.Descriptor instead.
 func (*ClientFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{54}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ClientFrame) GetId() uint64 {
@@ -4119,7 +4219,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4131,7 +4231,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4144,7 +4244,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{55}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AttachRequest) GetSession() *SessionRef {
@@ -4177,7 +4277,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4189,7 +4289,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4202,7 +4302,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{56}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AttachResponse) GetTtlMs() uint64 {
@@ -4224,7 +4324,7 @@ type KeepAlivesRequest struct {
 
 func (x *KeepAlivesRequest) Reset() {
 	*x = KeepAlivesRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4236,7 +4336,7 @@ func (x *KeepAlivesRequest) String() string {
 func (*KeepAlivesRequest) ProtoMessage() {}
 
 func (x *KeepAlivesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4249,7 +4349,7 @@ func (x *KeepAlivesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAlivesRequest.ProtoReflect.Descriptor instead.
 func (*KeepAlivesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{57}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *KeepAlivesRequest) GetSessionIds() []uint64 {
@@ -4268,7 +4368,7 @@ type KeepAlivesResponse struct {
 
 func (x *KeepAlivesResponse) Reset() {
 	*x = KeepAlivesResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4280,7 +4380,7 @@ func (x *KeepAlivesResponse) String() string {
 func (*KeepAlivesResponse) ProtoMessage() {}
 
 func (x *KeepAlivesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4293,7 +4393,7 @@ func (x *KeepAlivesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAlivesResponse.ProtoReflect.Descriptor instead.
 func (*KeepAlivesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{58}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *KeepAlivesResponse) GetPulses() []*SessionPulse {
@@ -4314,7 +4414,7 @@ type SessionPulse struct {
 
 func (x *SessionPulse) Reset() {
 	*x = SessionPulse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4326,7 +4426,7 @@ func (x *SessionPulse) String() string {
 func (*SessionPulse) ProtoMessage() {}
 
 func (x *SessionPulse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4339,7 +4439,7 @@ func (x *SessionPulse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPulse.ProtoReflect.Descriptor instead.
 func (*SessionPulse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{59}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SessionPulse) GetSessionId() uint64 {
@@ -4372,7 +4472,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4384,7 +4484,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4397,7 +4497,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{60}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SessionResponse) GetFrames() []*ServerFrame {
@@ -4429,7 +4529,7 @@ type ServerFrame struct {
 
 func (x *ServerFrame) Reset() {
 	*x = ServerFrame{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4441,7 +4541,7 @@ func (x *ServerFrame) String() string {
 func (*ServerFrame) ProtoMessage() {}
 
 func (x *ServerFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4454,7 +4554,7 @@ func (x *ServerFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerFrame.ProtoReflect.Descriptor instead.
 func (*ServerFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{61}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ServerFrame) GetId() uint64 {
@@ -4634,7 +4734,7 @@ type QueuedNotice struct {
 
 func (x *QueuedNotice) Reset() {
 	*x = QueuedNotice{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4646,7 +4746,7 @@ func (x *QueuedNotice) String() string {
 func (*QueuedNotice) ProtoMessage() {}
 
 func (x *QueuedNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4659,7 +4759,7 @@ func (x *QueuedNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuedNotice.ProtoReflect.Descriptor instead.
 func (*QueuedNotice) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{62}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *QueuedNotice) GetPlace() uint32 {
@@ -4679,7 +4779,7 @@ type DetachedNotice struct {
 
 func (x *DetachedNotice) Reset() {
 	*x = DetachedNotice{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4691,7 +4791,7 @@ func (x *DetachedNotice) String() string {
 func (*DetachedNotice) ProtoMessage() {}
 
 func (x *DetachedNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4704,7 +4804,7 @@ func (x *DetachedNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachedNotice.ProtoReflect.Descriptor instead.
 func (*DetachedNotice) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{63}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DetachedNotice) GetSessionId() uint64 {
@@ -4742,7 +4842,7 @@ type ErrorInfo struct {
 
 func (x *ErrorInfo) Reset() {
 	*x = ErrorInfo{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4754,7 +4854,7 @@ func (x *ErrorInfo) String() string {
 func (*ErrorInfo) ProtoMessage() {}
 
 func (x *ErrorInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4767,7 +4867,7 @@ func (x *ErrorInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorInfo.ProtoReflect.Descriptor instead.
 func (*ErrorInfo) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{64}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ErrorInfo) GetKind() string {
@@ -5091,7 +5191,12 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x04gate\x18\x01 \x01(\tR\x04gate\x12\x18\n" +
 	"\aoffered\x18\x02 \x01(\tR\aoffered\x12\x12\n" +
 	"\x04seen\x18\x03 \x01(\tR\x04seen\"\x17\n" +
-	"\x15ReportRefusalResponse\"/\n" +
+	"\x15ReportRefusalResponse\"5\n" +
+	"\rBackupRequest\x12\x14\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\"$\n" +
+	"\x0eBackupResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"/\n" +
 	"\x10GetStatusRequest\x12\x1b\n" +
 	"\twith_hash\x18\x01 \x01(\bR\bwithHash\"\xe9\x03\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
@@ -5242,7 +5347,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\brevision\x18\b \x01(\x04R\brevision\x12%\n" +
 	"\x0eleader_address\x18\t \x01(\tR\rleaderAddress\x12\x12\n" +
 	"\x04term\x18\n" +
-	" \x01(\x04R\x04term2\xa1\r\n" +
+	" \x01(\x04R\x04term2\xe6\r\n" +
 	"\vLockService\x12P\n" +
 	"\vOpenSession\x12\x1f.holdfast.v1.OpenSessionRequest\x1a .holdfast.v1.OpenSessionResponse\x12J\n" +
 	"\tKeepAlive\x12\x1d.holdfast.v1.KeepAliveRequest\x1a\x1e.holdfast.v1.KeepAliveResponse\x12M\n" +
@@ -5264,7 +5369,8 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\rClusterStatus\x12!.holdfast.v1.ClusterStatusRequest\x1a\".holdfast.v1.ClusterStatusResponse\x12J\n" +
 	"\tAddMember\x12\x1d.holdfast.v1.AddMemberRequest\x1a\x1e.holdfast.v1.AddMemberResponse\x12S\n" +
 	"\fRemoveMember\x12 .holdfast.v1.RemoveMemberRequest\x1a!.holdfast.v1.RemoveMemberResponse\x12e\n" +
-	"\x12TransferLeadership\x12&.holdfast.v1.TransferLeadershipRequest\x1a'.holdfast.v1.TransferLeadershipResponse\x12J\n" +
+	"\x12TransferLeadership\x12&.holdfast.v1.TransferLeadershipRequest\x1a'.holdfast.v1.TransferLeadershipResponse\x12C\n" +
+	"\x06Backup\x12\x1a.holdfast.v1.BackupRequest\x1a\x1b.holdfast.v1.BackupResponse0\x01\x12J\n" +
 	"\tGetStatus\x12\x1d.holdfast.v1.GetStatusRequest\x1a\x1e.holdfast.v1.GetStatusResponse\x12H\n" +
 	"\aSession\x12\x1b.holdfast.v1.SessionRequest\x1a\x1c.holdfast.v1.SessionResponse(\x010\x01B%Z#holdfast/wire/holdfastv1;holdfastv1b\x06proto3"
 
@@ -5280,7 +5386,7 @@ func file_holdfast_v1_holdfast_proto_rawDescGZIP() []byte {
 	return file_holdfast_v1_holdfast_proto_rawDescData
 }
 
-var file_holdfast_v1_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_holdfast_v1_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_holdfast_v1_holdfast_proto_goTypes = []any{
 	(*SessionRef)(nil),                 // 0: holdfast.v1.SessionRef
 	(*RequestID)(nil),                  // 1: holdfast.v1.RequestID
@@ -5324,29 +5430,31 @@ var file_holdfast_v1_holdfast_proto_goTypes = []any{
 	(*ExpelSessionResponse)(nil),       // 39: holdfast.v1.ExpelSessionResponse
 	(*ReportRefusalRequest)(nil),       // 40: holdfast.v1.ReportRefusalRequest
 	(*ReportRefusalResponse)(nil),      // 41: holdfast.v1.ReportRefusalResponse
-	(*GetStatusRequest)(nil),           // 42: holdfast.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),          // 43: holdfast.v1.GetStatusResponse
-	(*Member)(nil),                     // 44: holdfast.v1.Member
-	(*ClusterStatusRequest)(nil),       // 45: holdfast.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil),      // 46: holdfast.v1.ClusterStatusResponse
-	(*AddMemberRequest)(nil),           // 47: holdfast.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 48: holdfast.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 49: holdfast.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 50: holdfast.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 51: holdfast.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 52: holdfast.v1.TransferLeadershipResponse
-	(*SessionRequest)(nil),             // 53: holdfast.v1.SessionRequest
-	(*ClientFrame)(nil),                // 54: holdfast.v1.ClientFrame
-	(*AttachRequest)(nil),              // 55: holdfast.v1.AttachRequest
-	(*AttachResponse)(nil),             // 56: holdfast.v1.AttachResponse
-	(*KeepAlivesRequest)(nil),          // 57: holdfast.v1.KeepAlivesRequest
-	(*KeepAlivesResponse)(nil),         // 58: holdfast.v1.KeepAlivesResponse
-	(*SessionPulse)(nil),               // 59: holdfast.v1.SessionPulse
-	(*SessionResponse)(nil),            // 60: holdfast.v1.SessionResponse
-	(*ServerFrame)(nil),                // 61: holdfast.v1.ServerFrame
-	(*QueuedNotice)(nil),               // 62: holdfast.v1.QueuedNotice
-	(*DetachedNotice)(nil),             // 63: holdfast.v1.DetachedNotice
-	(*ErrorInfo)(nil),                  // 64: holdfast.v1.ErrorInfo
+	(*BackupRequest)(nil),              // 42: holdfast.v1.BackupRequest
+	(*BackupResponse)(nil),             // 43: holdfast.v1.BackupResponse
+	(*GetStatusRequest)(nil),           // 44: holdfast.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 45: holdfast.v1.GetStatusResponse
+	(*Member)(nil),                     // 46: holdfast.v1.Member
+	(*ClusterStatusRequest)(nil),       // 47: holdfast.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),      // 48: holdfast.v1.ClusterStatusResponse
+	(*AddMemberRequest)(nil),           // 49: holdfast.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 50: holdfast.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 51: holdfast.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 52: holdfast.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 53: holdfast.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 54: holdfast.v1.TransferLeadershipResponse
+	(*SessionRequest)(nil),             // 55: holdfast.v1.SessionRequest
+	(*ClientFrame)(nil),                // 56: holdfast.v1.ClientFrame
+	(*AttachRequest)(nil),              // 57: holdfast.v1.AttachRequest
+	(*AttachResponse)(nil),             // 58: holdfast.v1.AttachResponse
+	(*KeepAlivesRequest)(nil),          // 59: holdfast.v1.KeepAlivesRequest
+	(*KeepAlivesResponse)(nil),         // 60: holdfast.v1.KeepAlivesResponse
+	(*SessionPulse)(nil),               // 61: holdfast.v1.SessionPulse
+	(*SessionResponse)(nil),            // 62: holdfast.v1.SessionResponse
+	(*ServerFrame)(nil),                // 63: holdfast.v1.ServerFrame
+	(*QueuedNotice)(nil),               // 64: holdfast.v1.QueuedNotice
+	(*DetachedNotice)(nil),             // 65: holdfast.v1.DetachedNotice
+	(*ErrorInfo)(nil),                  // 66: holdfast.v1.ErrorInfo
 }
 var file_holdfast_v1_holdfast_proto_depIdxs = []int32{
 	0,  // 0: holdfast.v1.KeepAliveRequest.session:type_name -> holdfast.v1.SessionRef
@@ -5372,32 +5480,32 @@ var file_holdfast_v1_holdfast_proto_depIdxs = []int32{
 	22, // 20: holdfast.v1.ListSessionsResponse.read:type_name -> holdfast.v1.ReadInfo
 	35, // 21: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
 	35, // 22: holdfast.v1.PollResponse.events:type_name -> holdfast.v1.Event
-	44, // 23: holdfast.v1.ClusterStatusResponse.members:type_name -> holdfast.v1.Member
-	44, // 24: holdfast.v1.AddMemberResponse.members:type_name -> holdfast.v1.Member
-	44, // 25: holdfast.v1.RemoveMemberResponse.members:type_name -> holdfast.v1.Member
-	54, // 26: holdfast.v1.SessionRequest.frames:type_name -> holdfast.v1.ClientFrame
+	46, // 23: holdfast.v1.ClusterStatusResponse.members:type_name -> holdfast.v1.Member
+	46, // 24: holdfast.v1.AddMemberResponse.members:type_name -> holdfast.v1.Member
+	46, // 25: holdfast.v1.RemoveMemberResponse.members:type_name -> holdfast.v1.Member
+	56, // 26: holdfast.v1.SessionRequest.frames:type_name -> holdfast.v1.ClientFrame
 	2,  // 27: holdfast.v1.ClientFrame.open:type_name -> holdfast.v1.OpenSessionRequest
-	55, // 28: holdfast.v1.ClientFrame.attach:type_name -> holdfast.v1.AttachRequest
-	57, // 29: holdfast.v1.ClientFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesRequest
+	57, // 28: holdfast.v1.ClientFrame.attach:type_name -> holdfast.v1.AttachRequest
+	59, // 29: holdfast.v1.ClientFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesRequest
 	9,  // 30: holdfast.v1.ClientFrame.acquire:type_name -> holdfast.v1.AcquireRequest
 	12, // 31: holdfast.v1.ClientFrame.cancel:type_name -> holdfast.v1.CancelRequest
 	14, // 32: holdfast.v1.ClientFrame.release:type_name -> holdfast.v1.ReleaseRequest
 	7,  // 33: holdfast.v1.ClientFrame.end:type_name -> holdfast.v1.EndSessionRequest
 	0,  // 34: holdfast.v1.AttachRequest.session:type_name -> holdfast.v1.SessionRef
-	59, // 35: holdfast.v1.KeepAlivesResponse.pulses:type_name -> holdfast.v1.SessionPulse
+	61, // 35: holdfast.v1.KeepAlivesResponse.pulses:type_name -> holdfast.v1.SessionPulse
 	5,  // 36: holdfast.v1.SessionPulse.alive:type_name -> holdfast.v1.KeepAliveResponse
-	64, // 37: holdfast.v1.SessionPulse.error:type_name -> holdfast.v1.ErrorInfo
-	61, // 38: holdfast.v1.SessionResponse.frames:type_name -> holdfast.v1.ServerFrame
-	64, // 39: holdfast.v1.ServerFrame.error:type_name -> holdfast.v1.ErrorInfo
+	66, // 37: holdfast.v1.SessionPulse.error:type_name -> holdfast.v1.ErrorInfo
+	63, // 38: holdfast.v1.SessionResponse.frames:type_name -> holdfast.v1.ServerFrame
+	66, // 39: holdfast.v1.ServerFrame.error:type_name -> holdfast.v1.ErrorInfo
 	3,  // 40: holdfast.v1.ServerFrame.open:type_name -> holdfast.v1.OpenSessionResponse
-	56, // 41: holdfast.v1.ServerFrame.attach:type_name -> holdfast.v1.AttachResponse
-	58, // 42: holdfast.v1.ServerFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesResponse
+	58, // 41: holdfast.v1.ServerFrame.attach:type_name -> holdfast.v1.AttachResponse
+	60, // 42: holdfast.v1.ServerFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesResponse
 	10, // 43: holdfast.v1.ServerFrame.acquire:type_name -> holdfast.v1.AcquireResponse
 	13, // 44: holdfast.v1.ServerFrame.cancel:type_name -> holdfast.v1.CancelResponse
 	15, // 45: holdfast.v1.ServerFrame.release:type_name -> holdfast.v1.ReleaseResponse
 	8,  // 46: holdfast.v1.ServerFrame.end:type_name -> holdfast.v1.EndSessionResponse
-	62, // 47: holdfast.v1.ServerFrame.queued:type_name -> holdfast.v1.QueuedNotice
-	63, // 48: holdfast.v1.ServerFrame.detached:type_name -> holdfast.v1.DetachedNotice
+	64, // 47: holdfast.v1.ServerFrame.queued:type_name -> holdfast.v1.QueuedNotice
+	65, // 48: holdfast.v1.ServerFrame.detached:type_name -> holdfast.v1.DetachedNotice
 	24, // 49: holdfast.v1.ErrorInfo.holder:type_name -> holdfast.v1.Holder
 	2,  // 50: holdfast.v1.LockService.OpenSession:input_type -> holdfast.v1.OpenSessionRequest
 	4,  // 51: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
@@ -5415,36 +5523,38 @@ var file_holdfast_v1_holdfast_proto_depIdxs = []int32{
 	36, // 63: holdfast.v1.LockService.RevokeGrant:input_type -> holdfast.v1.RevokeGrantRequest
 	38, // 64: holdfast.v1.LockService.ExpelSession:input_type -> holdfast.v1.ExpelSessionRequest
 	40, // 65: holdfast.v1.LockService.ReportRefusal:input_type -> holdfast.v1.ReportRefusalRequest
-	45, // 66: holdfast.v1.LockService.ClusterStatus:input_type -> holdfast.v1.ClusterStatusRequest
-	47, // 67: holdfast.v1.LockService.AddMember:input_type -> holdfast.v1.AddMemberRequest
-	49, // 68: holdfast.v1.LockService.RemoveMember:input_type -> holdfast.v1.RemoveMemberRequest
-	51, // 69: holdfast.v1.LockService.TransferLeadership:input_type -> holdfast.v1.TransferLeadershipRequest
-	42, // 70: holdfast.v1.LockService.GetStatus:input_type -> holdfast.v1.GetStatusRequest
-	53, // 71: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
-	3,  // 72: holdfast.v1.LockService.OpenSession:output_type -> holdfast.v1.OpenSessionResponse
-	5,  // 73: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	8,  // 74: holdfast.v1.LockService.EndSession:output_type -> holdfast.v1.EndSessionResponse
-	10, // 75: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.AcquireResponse
-	13, // 76: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.CancelResponse
-	15, // 77: holdfast.v1.LockService.Release:output_type -> holdfast.v1.ReleaseResponse
-	17, // 78: holdfast.v1.LockService.Put:output_type -> holdfast.v1.PutResponse
-	19, // 79: holdfast.v1.LockService.Delete:output_type -> holdfast.v1.DeleteResponse
-	21, // 80: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	27, // 81: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	29, // 82: holdfast.v1.LockService.ListSessions:output_type -> holdfast.v1.ListSessionsResponse
-	32, // 83: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	34, // 84: holdfast.v1.LockService.Poll:output_type -> holdfast.v1.PollResponse
-	37, // 85: holdfast.v1.LockService.RevokeGrant:output_type -> holdfast.v1.RevokeGrantResponse
-	39, // 86: holdfast.v1.LockService.ExpelSession:output_type -> holdfast.v1.ExpelSessionResponse
-	41, // 87: holdfast.v1.LockService.ReportRefusal:output_type -> holdfast.v1.ReportRefusalResponse
-	46, // 88: holdfast.v1.LockService.ClusterStatus:output_type -> holdfast.v1.ClusterStatusResponse
-	48, // 89: holdfast.v1.LockService.AddMember:output_type -> holdfast.v1.AddMemberResponse
-	50, // 90: holdfast.v1.LockService.RemoveMember:output_type -> holdfast.v1.RemoveMemberResponse
-	52, // 91: holdfast.v1.LockService.TransferLeadership:output_type -> holdfast.v1.TransferLeadershipResponse
-	43, // 92: holdfast.v1.LockService.GetStatus:output_type -> holdfast.v1.GetStatusResponse
-	60, // 93: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
-	72, // [72:94] is the sub-list for method output_type
-	50, // [50:72] is the sub-list for method input_type
+	47, // 66: holdfast.v1.LockService.ClusterStatus:input_type -> holdfast.v1.ClusterStatusRequest
+	49, // 67: holdfast.v1.LockService.AddMember:input_type -> holdfast.v1.AddMemberRequest
+	51, // 68: holdfast.v1.LockService.RemoveMember:input_type -> holdfast.v1.RemoveMemberRequest
+	53, // 69: holdfast.v1.LockService.TransferLeadership:input_type -> holdfast.v1.TransferLeadershipRequest
+	42, // 70: holdfast.v1.LockService.Backup:input_type -> holdfast.v1.BackupRequest
+	44, // 71: holdfast.v1.LockService.GetStatus:input_type -> holdfast.v1.GetStatusRequest
+	55, // 72: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
+	3,  // 73: holdfast.v1.LockService.OpenSession:output_type -> holdfast.v1.OpenSessionResponse
+	5,  // 74: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	8,  // 75: holdfast.v1.LockService.EndSession:output_type -> holdfast.v1.EndSessionResponse
+	10, // 76: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.AcquireResponse
+	13, // 77: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.CancelResponse
+	15, // 78: holdfast.v1.LockService.Release:output_type -> holdfast.v1.ReleaseResponse
+	17, // 79: holdfast.v1.LockService.Put:output_type -> holdfast.v1.PutResponse
+	19, // 80: holdfast.v1.LockService.Delete:output_type -> holdfast.v1.DeleteResponse
+	21, // 81: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	27, // 82: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	29, // 83: holdfast.v1.LockService.ListSessions:output_type -> holdfast.v1.ListSessionsResponse
+	32, // 84: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	34, // 85: holdfast.v1.LockService.Poll:output_type -> holdfast.v1.PollResponse
+	37, // 86: holdfast.v1.LockService.RevokeGrant:output_type -> holdfast.v1.RevokeGrantResponse
+	39, // 87: holdfast.v1.LockService.ExpelSession:output_type -> holdfast.v1.ExpelSessionResponse
+	41, // 88: holdfast.v1.LockService.ReportRefusal:output_type -> holdfast.v1.ReportRefusalResponse
+	48, // 89: holdfast.v1.LockService.ClusterStatus:output_type -> holdfast.v1.ClusterStatusResponse
+	50, // 90: holdfast.v1.LockService.AddMember:output_type -> holdfast.v1.AddMemberResponse
+	52, // 91: holdfast.v1.LockService.RemoveMember:output_type -> holdfast.v1.RemoveMemberResponse
+	54, // 92: holdfast.v1.LockService.TransferLeadership:output_type -> holdfast.v1.TransferLeadershipResponse
+	43, // 93: holdfast.v1.LockService.Backup:output_type -> holdfast.v1.BackupResponse
+	45, // 94: holdfast.v1.LockService.GetStatus:output_type -> holdfast.v1.GetStatusResponse
+	62, // 95: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
+	73, // [73:96] is the sub-list for method output_type
+	50, // [50:73] is the sub-list for method input_type
 	50, // [50:50] is the sub-list for extension type_name
 	50, // [50:50] is the sub-list for extension extendee
 	0,  // [0:50] is the sub-list for field type_name
@@ -5463,7 +5573,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 	file_holdfast_v1_holdfast_proto_msgTypes[30].OneofWrappers = []any{}
 	file_holdfast_v1_holdfast_proto_msgTypes[31].OneofWrappers = []any{}
 	file_holdfast_v1_holdfast_proto_msgTypes[35].OneofWrappers = []any{}
-	file_holdfast_v1_holdfast_proto_msgTypes[54].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[56].OneofWrappers = []any{
 		(*ClientFrame_Open)(nil),
 		(*ClientFrame_Attach)(nil),
 		(*ClientFrame_KeepAlives)(nil),
@@ -5472,7 +5582,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 		(*ClientFrame_Release)(nil),
 		(*ClientFrame_End)(nil),
 	}
-	file_holdfast_v1_holdfast_proto_msgTypes[61].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[63].OneofWrappers = []any{
 		(*ServerFrame_Error)(nil),
 		(*ServerFrame_Open)(nil),
 		(*ServerFrame_Attach)(nil),
@@ -5490,7 +5600,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_v1_holdfast_proto_rawDesc), len(file_holdfast_v1_holdfast_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   65,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

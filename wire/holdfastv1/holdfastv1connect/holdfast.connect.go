@@ -84,6 +84,8 @@ const (
 	// LockServiceTransferLeadershipProcedure is the fully-qualified name of the LockService's
 	// TransferLeadership RPC.
 	LockServiceTransferLeadershipProcedure = "/holdfast.v1.LockService/TransferLeadership"
+	// LockServiceBackupProcedure is the fully-qualified name of the LockService's Backup RPC.
+	LockServiceBackupProcedure = "/holdfast.v1.LockService/Backup"
 	// LockServiceGetStatusProcedure is the fully-qualified name of the LockService's GetStatus RPC.
 	LockServiceGetStatusProcedure = "/holdfast.v1.LockService/GetStatus"
 	// LockServiceSessionProcedure is the fully-qualified name of the LockService's Session RPC.
@@ -134,6 +136,9 @@ type LockServiceClient interface {
 	RemoveMember(context.Context, *connect.Request[holdfastv1.RemoveMemberRequest]) (*connect.Response[holdfastv1.RemoveMemberResponse], error)
 	// TransferLeadership hands leadership over to another member (operator).
 	TransferLeadership(context.Context, *connect.Request[holdfastv1.TransferLeadershipRequest]) (*connect.Response[holdfastv1.TransferLeadershipResponse], error)
+	// Backup streams the whole state at one index, as the bytes of a backup file
+	// (operator).
+	Backup(context.Context, *connect.Request[holdfastv1.BackupRequest]) (*connect.ServerStreamForClient[holdfastv1.BackupResponse], error)
 	// GetStatus shows the node: version, role, term, index, domain.
 	GetStatus(context.Context, *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error)
 	// Session carries any number of sessions of one client process. Answers
@@ -272,6 +277,12 @@ func NewLockServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(lockServiceMethods.ByName("TransferLeadership")),
 			connect.WithClientOptions(opts...),
 		),
+		backup: connect.NewClient[holdfastv1.BackupRequest, holdfastv1.BackupResponse](
+			httpClient,
+			baseURL+LockServiceBackupProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("Backup")),
+			connect.WithClientOptions(opts...),
+		),
 		getStatus: connect.NewClient[holdfastv1.GetStatusRequest, holdfastv1.GetStatusResponse](
 			httpClient,
 			baseURL+LockServiceGetStatusProcedure,
@@ -309,6 +320,7 @@ type lockServiceClient struct {
 	addMember          *connect.Client[holdfastv1.AddMemberRequest, holdfastv1.AddMemberResponse]
 	removeMember       *connect.Client[holdfastv1.RemoveMemberRequest, holdfastv1.RemoveMemberResponse]
 	transferLeadership *connect.Client[holdfastv1.TransferLeadershipRequest, holdfastv1.TransferLeadershipResponse]
+	backup             *connect.Client[holdfastv1.BackupRequest, holdfastv1.BackupResponse]
 	getStatus          *connect.Client[holdfastv1.GetStatusRequest, holdfastv1.GetStatusResponse]
 	session            *connect.Client[holdfastv1.SessionRequest, holdfastv1.SessionResponse]
 }
@@ -413,6 +425,11 @@ func (c *lockServiceClient) TransferLeadership(ctx context.Context, req *connect
 	return c.transferLeadership.CallUnary(ctx, req)
 }
 
+// Backup calls holdfast.v1.LockService.Backup.
+func (c *lockServiceClient) Backup(ctx context.Context, req *connect.Request[holdfastv1.BackupRequest]) (*connect.ServerStreamForClient[holdfastv1.BackupResponse], error) {
+	return c.backup.CallServerStream(ctx, req)
+}
+
 // GetStatus calls holdfast.v1.LockService.GetStatus.
 func (c *lockServiceClient) GetStatus(ctx context.Context, req *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error) {
 	return c.getStatus.CallUnary(ctx, req)
@@ -467,6 +484,9 @@ type LockServiceHandler interface {
 	RemoveMember(context.Context, *connect.Request[holdfastv1.RemoveMemberRequest]) (*connect.Response[holdfastv1.RemoveMemberResponse], error)
 	// TransferLeadership hands leadership over to another member (operator).
 	TransferLeadership(context.Context, *connect.Request[holdfastv1.TransferLeadershipRequest]) (*connect.Response[holdfastv1.TransferLeadershipResponse], error)
+	// Backup streams the whole state at one index, as the bytes of a backup file
+	// (operator).
+	Backup(context.Context, *connect.Request[holdfastv1.BackupRequest], *connect.ServerStream[holdfastv1.BackupResponse]) error
 	// GetStatus shows the node: version, role, term, index, domain.
 	GetStatus(context.Context, *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error)
 	// Session carries any number of sessions of one client process. Answers
@@ -601,6 +621,12 @@ func NewLockServiceHandler(svc LockServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(lockServiceMethods.ByName("TransferLeadership")),
 		connect.WithHandlerOptions(opts...),
 	)
+	lockServiceBackupHandler := connect.NewServerStreamHandler(
+		LockServiceBackupProcedure,
+		svc.Backup,
+		connect.WithSchema(lockServiceMethods.ByName("Backup")),
+		connect.WithHandlerOptions(opts...),
+	)
 	lockServiceGetStatusHandler := connect.NewUnaryHandler(
 		LockServiceGetStatusProcedure,
 		svc.GetStatus,
@@ -655,6 +681,8 @@ func NewLockServiceHandler(svc LockServiceHandler, opts ...connect.HandlerOption
 			lockServiceRemoveMemberHandler.ServeHTTP(w, r)
 		case LockServiceTransferLeadershipProcedure:
 			lockServiceTransferLeadershipHandler.ServeHTTP(w, r)
+		case LockServiceBackupProcedure:
+			lockServiceBackupHandler.ServeHTTP(w, r)
 		case LockServiceGetStatusProcedure:
 			lockServiceGetStatusHandler.ServeHTTP(w, r)
 		case LockServiceSessionProcedure:
@@ -746,6 +774,10 @@ func (UnimplementedLockServiceHandler) RemoveMember(context.Context, *connect.Re
 
 func (UnimplementedLockServiceHandler) TransferLeadership(context.Context, *connect.Request[holdfastv1.TransferLeadershipRequest]) (*connect.Response[holdfastv1.TransferLeadershipResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.LockService.TransferLeadership is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) Backup(context.Context, *connect.Request[holdfastv1.BackupRequest], *connect.ServerStream[holdfastv1.BackupResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.LockService.Backup is not implemented"))
 }
 
 func (UnimplementedLockServiceHandler) GetStatus(context.Context, *connect.Request[holdfastv1.GetStatusRequest]) (*connect.Response[holdfastv1.GetStatusResponse], error) {
