@@ -15,6 +15,8 @@ const (
 	DefaultBound = 3 * time.Second
 	// MaxBound is the longest Bound.
 	MaxBound = time.Hour
+	// DefaultSchema is where a gate on PostgreSQL keeps its tables.
+	DefaultSchema = "holdfast"
 )
 
 // Errors of a gate, beside the refusals of package fence. After any error of
@@ -28,23 +30,32 @@ var (
 	ErrStatement = errors.New("statement not allowed")
 	// ErrChanged is wrapped when another write passed the gate, with the
 	// same token, between the snapshot that the function read and the step
-	// that would have applied its statements. Call Do again.
+	// that would have applied its statements; on PostgreSQL, when it could
+	// not be brought into an order with others, or would have been in a
+	// deadlock with them. Call Do again.
 	ErrChanged = errors.New("the data changed since the snapshot")
 	// ErrSnapshotClosed is returned by a Snapshot after its function ended.
 	ErrSnapshotClosed = errors.New("snapshot used after its function returned")
+	// ErrTransaction is wrapped when the function of Postgres.Do, or a
+	// statement of it, ended the transaction, or left it broken.
+	ErrTransaction = errors.New("the guarded transaction was not left as it was given")
 	// ErrOutcomeUnknown is wrapped when the database failed at the commit,
 	// so that the statements may have been applied, all or none. Read the
 	// data to find out.
 	ErrOutcomeUnknown = errors.New("commit failed, outcome unknown")
 )
 
-// Config says what a gate is for. Lock and Dialect are required.
+// Config says what a gate is for. Lock is required, and Dialect for New.
 type Config struct {
 	// Lock is the lock whose tokens the gate accepts. Gates for several
 	// locks may live in one database.
 	Lock string
-	// Dialect is the database's SQL: SQLite.
+	// Dialect is the database's SQL, for New: SQLite. NewPostgres wants none.
 	Dialect Dialect
+	// Schema is where NewPostgres keeps the gate's tables; all programs that
+	// write to the guarded data must use the same. 1–63 of a-z, 0-9 and _;
+	// created if there is none. Default DefaultSchema. New wants none.
+	Schema string
 	// Name names the gate in errors, logs and reports. Default "sqlgate".
 	Name string
 	// Slots is the number of permits of the lock, each with a mark of its
@@ -57,8 +68,10 @@ type Config struct {
 	// pins it.
 	Domain fence.Domain
 	// Bound is how long Arm, Do and Move wait for another writer, and how
-	// long the statements of one Do may take. Keep it below the time in
-	// which a lease must be handed on. Default DefaultBound.
+	// long the statements of one Do may take on SQLite. On PostgreSQL, a
+	// transaction of Do whose client is silent for half of it is ended by
+	// the server. Keep it below the time in which a lease must be handed on.
+	// Default DefaultBound.
 	Bound time.Duration
 	// Reporter is told of every refusal. Default: nobody.
 	Reporter fence.Reporter
@@ -78,8 +91,6 @@ func (c Config) complete() (Config, error) {
 	}
 	c.Slots = max(c.Slots, 1)
 	switch {
-	case c.Dialect == nil:
-		return c, fmt.Errorf("%w: sqlgate: no Dialect: want sqlgate.SQLite", fence.ErrMalformed)
 	case c.Bound < time.Millisecond || c.Bound > MaxBound:
 		return c, fmt.Errorf("%w: sqlgate: Bound is %v: want 1ms – %v, or 0 for %v", fence.ErrMalformed, c.Bound, MaxBound, DefaultBound)
 	}

@@ -3,10 +3,7 @@ package sqlgate
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"holdfast/fence"
 )
@@ -16,14 +13,8 @@ import (
 // number of processes agree. Its methods may be called by several goroutines
 // at once. It holds no connection between calls, and needs no closing.
 type Gate struct {
-	db      *sql.DB
+	base
 	dialect Dialect
-	guard   fence.Guard
-	bound   time.Duration
-	self    string
-	report  fence.Reporter
-	tally   fence.Tally
-	log     *slog.Logger
 	// reached is called at the named points of a Do; tests stop there.
 	reached func(ctx context.Context, point string)
 }
@@ -37,15 +28,17 @@ type Gate struct {
 //
 // The gate uses db for as long as calls to it are made; the caller closes db.
 func New(ctx context.Context, db *sql.DB, c Config) (*Gate, error) {
-	if db == nil {
-		return nil, fmt.Errorf("%w: sqlgate: no database", fence.ErrMalformed)
+	g := &Gate{dialect: c.Dialect, reached: func(context.Context, string) {}}
+	switch {
+	case c.Dialect == nil:
+		return nil, fmt.Errorf("%w: sqlgate: no Dialect: want sqlgate.SQLite (NewPostgres is for PostgreSQL)", fence.ErrMalformed)
+	case c.Schema != "":
+		return nil, fmt.Errorf("%w: sqlgate: Schema is %q: %s has none", fence.ErrMalformed, clip(c.Schema), c.Dialect)
 	}
-	c, err := c.complete()
+	c, err := g.init(db, c)
 	if err != nil {
 		return nil, err
 	}
-	g := &Gate{db: db, dialect: c.Dialect, guard: c.guard(), bound: c.Bound, self: self(), log: c.Logger, reached: func(context.Context, string) {}}
-	g.report = fence.Reporters(&g.tally, fence.Logging(c.Logger.WarnContext), c.Reporter)
 	if err := c.Dialect.prepare(ctx, db, c.Lock, c.Bound); err != nil {
 		return nil, fmt.Errorf("gate %s: %s: %w", c.Name, c.Dialect, err)
 	}
@@ -74,15 +67,6 @@ func (g *Gate) pin(ctx context.Context, d fence.Domain) error {
 		})
 	})
 }
-
-// Name returns the gate's name.
-func (g *Gate) Name() string { return g.guard.Gate }
-
-// Lock returns the lock that the gate is for.
-func (g *Gate) Lock() string { return g.guard.Lock }
-
-// Refusals returns how many tokens this gate value has refused, by kind.
-func (g *Gate) Refusals() map[fence.Kind]uint64 { return g.tally.Counts() }
 
 // Arm raises the mark to t and writes no data. When it returns nil, the mark
 // is on disk, and no write with a lower token can still take effect. Arm
@@ -165,18 +149,7 @@ func (g *Gate) Move(ctx context.Context, m fence.Move) error {
 	})
 	g.tell(ctx, fence.ToMove, m.Token, err)
 	if err == nil {
-		g.log.WarnContext(ctx, "gate moved to another domain", "gate", g.guard.Gate, "lock", g.guard.Lock,
-			"from", m.From.String(), "to", m.To.String(), "token", m.Token.String())
+		g.tellMove(ctx, m)
 	}
 	return err
-}
-
-func (g *Gate) tell(ctx context.Context, use fence.Use, t fence.Token, err error) {
-	var own *notOurs
-	if errors.As(err, &own) {
-		return // an error of the user's function, perhaps another gate's refusal
-	}
-	if r, ok := fence.NewRefusal(g.guard, use, t, err); ok {
-		g.report.Report(context.WithoutCancel(ctx), r)
-	}
 }

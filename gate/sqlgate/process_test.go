@@ -20,6 +20,7 @@ import (
 	"holdfast/fence"
 	"holdfast/fence/fencetest"
 	"holdfast/gate/sqlgate"
+	"holdfast/internal/pgtest"
 )
 
 // This test binary is also the other process: with childEnv set it does what
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 		fmt.Println("done")
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(pgtest.Main(m))
 }
 
 // dieT is the T of a child: it has nobody to tell but its parent.

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"holdfast/fence"
@@ -45,26 +44,11 @@ func (g *Gate) scan(scan func(...any) error) (r record, err error) {
 	if err != nil {
 		return r, fmt.Errorf("gate %s: cannot read the mark: %w", g.guard.Gate, err)
 	}
-	if active != "" {
-		if r.active, err = fence.ParseDomain(active); err != nil {
-			return r, g.damaged("active domain: %w", err)
-		}
-	}
-	if !number.Valid {
-		return r, nil
-	}
-	if r.seen, err = fence.ParseToken(token.String); err != nil {
-		return r, g.damaged("mark: %w", err)
-	}
-	if r.seen.Number != uint64(number.Int64) || r.seen.Lock != g.guard.Lock {
-		return r, g.damaged("mark %s stands under number %d of lock %q", r.seen, number.Int64, g.guard.Lock)
+	if err := g.parse(&r, active, number, token); err != nil || r.seen.IsZero() {
+		return r, err
 	}
 	r.raisedAt, r.raisedBy = at.String, raisedBy.String
 	return r, nil
-}
-
-func (g *Gate) damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: gate %s: "+format, append([]any{fence.ErrRecord, g.guard.Gate}, args...)...)
 }
 
 // raise makes t the mark of its slot and its domain the active one. The caller
@@ -122,13 +106,4 @@ WHERE g.lock = ? ORDER BY m.domain, m.slot`, g.guard.Lock)
 		return s, g.damaged("the row of lock %q is gone", g.guard.Lock)
 	}
 	return s, nil
-}
-
-// self names this process for people who look for the one that blocks a gate.
-func self() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return fmt.Sprintf("process %d on %s", os.Getpid(), host)
 }

@@ -3,10 +3,7 @@ package sqlgate
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"holdfast/fence"
@@ -75,55 +72,6 @@ func (g *Gate) patient(ctx context.Context, t fence.Token, read func(context.Con
 	return err
 }
 
-// A brokenConn is an error after which the state of the connection is not
-// known, so that it must not go back to the pool.
-type brokenConn struct{ err error }
-
-func (e *brokenConn) Error() string { return e.err.Error() }
-func (e *brokenConn) Unwrap() error { return e.err }
-
-// putBack returns conn to its pool, or has it thrown away if err says that it
-// is broken.
-func putBack(conn *sql.Conn, err error) {
-	var broken *brokenConn
-	if errors.As(err, &broken) {
-		// Raw discards a connection for which the function returns ErrBadConn.
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-	}
-	_ = conn.Close() // gives it back; ErrConnDone if it was discarded
-}
-
-// withConn runs fn with a connection of the pool, waiting for one at most for
-// the gate's bound.
-func (g *Gate) withConn(ctx context.Context, t fence.Token, fn func(*sql.Conn) error) (err error) {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("gate %s: %w", g.guard.Gate, err)
-	}
-	bounded, cancel := context.WithTimeout(ctx, g.bound)
-	defer cancel()
-	conn, err := g.db.Conn(bounded)
-	if err != nil {
-		if bounded.Err() != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			by := fmt.Sprintf("this process: all %d connections of its pool are in use", g.db.Stats().MaxOpenConnections)
-			return &fence.UndrainedError{Gate: g.guard.Gate, Offered: t, By: by, Err: err}
-		}
-		return fmt.Errorf("gate %s: no connection: %w", g.guard.Gate, err)
-	}
-	done := false
-	defer func() {
-		if !done { // fn panicked; nothing is known about conn
-			err = &brokenConn{errors.New("panic")}
-		}
-		putBack(conn, err)
-	}()
-	err = fn(conn)
-	done = true
-	return err
-}
-
 // step runs do with the right to write and commits. It waits for the right at
 // most for the gate's bound, and do has as long again.
 func (g *Gate) step(ctx context.Context, conn *sql.Conn, t fence.Token, urgent bool, do func(context.Context) error) (err error) {
@@ -168,17 +116,9 @@ func (g *Gate) step(ctx context.Context, conn *sql.Conn, t fence.Token, urgent b
 func (g *Gate) undrained(ctx context.Context, conn *sql.Conn, t fence.Token, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(g.bound, time.Second))
 	defer cancel()
-	var marks []string
-	if s, err := g.state(ctx, conn); err == nil {
-		for _, m := range s.Marks {
-			if m.Token.Domain == s.Active && len(marks) < 3 {
-				marks = append(marks, fmt.Sprintf("token %d (slot %d, armed by %s at %s)", m.Token.Number, m.Token.Slot, m.RaisedBy, m.RaisedAt.Format(time.RFC3339)))
-			}
-		}
-	}
 	by := "a writer of the same database that has not ended its transaction"
-	if len(marks) > 0 {
-		by += ", most likely the holder of " + strings.Join(marks, " or ")
+	if s, err := g.state(ctx, conn); err == nil && holders(s) != "" {
+		by += ", most likely the holder of " + holders(s)
 	}
 	return &fence.UndrainedError{Gate: g.guard.Gate, Offered: t, By: by, Err: cause}
 }
