@@ -37,7 +37,7 @@ type Options struct {
 	//     context ends with cause [ErrPreferred], and the lock is released
 	//     when the function has returned, in its own time. Who is granted
 	//     the lock before the preferred one passes it on unused, once, and
-	//     queues again. So one request for the office ends at most one time
+	//     queues again (observers may see it as primary for that moment). So one request for the office ends at most one time
 	//     in office, and one that comes to nothing leaves the next candidate
 	//     of the queue in office.
 	//   - A preferred primary hands over to nobody. Of several preferred
