@@ -25,6 +25,7 @@ type call struct {
 	// undecoded counts the calls whose body is not read yet, and the
 	// keepalives that the node does not have yet; nil once this one was.
 	undecoded *atomic.Int64
+	shows     shown // who makes it, for operators' calls
 
 	mu struct {
 		sync.Mutex
@@ -46,7 +47,7 @@ func withCall(serving, undecoded *atomic.Int64, next http.Handler) http.Handler 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		serving.Add(1)
 		defer serving.Add(-1)
-		c := &call{}
+		c := &call{shows: shown{authorization: r.Header.Get("Authorization"), tls: r.TLS}}
 		c.mu.control = http.NewResponseController(w)
 		defer c.finished()
 		if r.ProtoMajor == 1 {

@@ -17,7 +17,9 @@ type operation struct {
 	call string // one word, such as "revoke": a label of the metric
 	by   string // who makes it: as they say, then as it is recorded
 	on   string // what it is done to, for people: "session 7"
-	args []any  // more for the log
+	// credential is what the caller is known by; "" if by none.
+	credential string
+	args       []any // more for the log
 }
 
 // add puts more into the record, pairs as slog takes them.
@@ -35,9 +37,10 @@ func (s *service) operator(ctx context.Context, peer connect.Peer, op *operation
 	return err
 }
 
-// permit checks who makes an operator's call. Without credentials only this
-// machine may.
-func (s *service) permit(_ context.Context, peer connect.Peer, op *operation) error {
+// permit checks who makes an operator's call: somebody with a credential if
+// any is configured, and else this machine only. The answer to whoever is
+// refused never depends on what was offered.
+func (s *service) permit(ctx context.Context, peer connect.Peer, op *operation) error {
 	if err := checkText("by", op.by); err != nil {
 		op.by = ""
 		return err
@@ -45,7 +48,24 @@ func (s *service) permit(_ context.Context, peer connect.Peer, op *operation) er
 	if op.by == "" {
 		op.by = "operator at " + peer.Addr
 	}
+	if s.operators.configured() {
+		var shows shown
+		if c := callOf(ctx); c != nil {
+			shows = c.shows
+		}
+		var ok bool
+		if shows.authorization != "" && !shows.secret(peer.Addr) {
+			s.log.Warn("a credential crossed the network in the clear and is not taken: replace it, and use TLS", "peer", peer.Addr)
+			shows.authorization = ""
+		}
+		if op.credential, ok = s.operators.who(shows); !ok {
+			return &driver.Error{Kind: driver.Denied, Outcome: driver.No, Msg: "only operators may do this, and the caller is not known as one: show an operator's credential"}
+		}
+		return nil
+	}
+	op.credential = "this machine"
 	if !fromHere(peer.Addr) {
+		op.credential = ""
 		return &driver.Error{Kind: driver.Denied, Outcome: driver.No, Msg: "operator calls are taken from the server's own machine only: run the command there, against a loopback address"}
 	}
 	return nil
@@ -63,7 +83,7 @@ func (s *service) audit(op *operation, peer connect.Peer, err error) {
 		}
 		args = append(args, "kind", e.Kind.String(), "error", e.Error())
 	}
-	args = append([]any{"call", op.call, "by", op.by, "on", op.on, "peer", peer.Addr, "outcome", outcome}, args...)
+	args = append([]any{"call", op.call, "by", op.by, "on", op.on, "credential", op.credential, "peer", peer.Addr, "outcome", outcome}, args...)
 	s.log.Log(context.Background(), level, "audit", args...)
 	s.metrics.audits.WithLabelValues(op.call, outcome).Inc()
 }

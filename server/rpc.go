@@ -31,6 +31,8 @@ type service struct {
 	voices  *voices
 	streams *streams
 	backups atomic.Int32 // that are under way
+	// operators are those who may make operators' calls.
+	operators *operators
 	// slowAfter is how long a client may leave what is written to it unread.
 	slowAfter time.Duration
 	// stopping is cancelled when the server stops. Only what waits for long

@@ -38,6 +38,13 @@ type Config struct {
 	// certificates that clients must then show. The files are read again when
 	// they change. The zero value means no TLS.
 	TLS tlsfiles.Files
+	// OperatorTokenFile names a file with lines NAME:TOKEN, and
+	// OperatorCertNames are names in clients' certificates (which TLS.CA must
+	// then ask for). Who shows a token, as "Authorization: Bearer TOKEN", or
+	// such a certificate is an operator. With neither, everybody on the
+	// server's own machine is. The file is read again when it changes.
+	OperatorTokenFile string
+	OperatorCertNames []string
 	// Insecure allows to listen beyond loopback without TLS: whoever can
 	// read the network then reads sessions' secrets.
 	Insecure bool
@@ -64,6 +71,7 @@ type Server struct {
 	service    *service
 	conns      *conns
 	tls        *portTLS
+	operators  *operators
 	http       *http.Server
 	serving    atomic.Int64       // requests that are served now
 	undecoded  atomic.Int64       // of these, calls whose body is not read yet
@@ -87,11 +95,15 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	known, err := newOperators(cfg)
+	if err != nil {
+		return nil, err
+	}
 	secure, err := openTLS(cfg, tlsfiles.Server, cfg.TLS)
 	if err != nil {
 		return nil, err
 	}
-	s, err := startServing(ctx, cfg, secure, loopback)
+	s, err := startServing(ctx, cfg, secure, known, loopback)
 	if err != nil {
 		secure.close()
 		return nil, err
@@ -101,7 +113,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 }
 
 // startServing is Start once the configuration was checked.
-func startServing(ctx context.Context, cfg Config, secure *portTLS, loopback bool) (*Server, error) {
+func startServing(ctx context.Context, cfg Config, secure *portTLS, known *operators, loopback bool) (*Server, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w: is another server running there? Stop it, or choose another address", cfg.Listen, err)
@@ -110,7 +122,7 @@ func startServing(ctx context.Context, cfg Config, secure *portTLS, loopback boo
 		_ = listener.Close()
 		return nil, fmt.Errorf("listen is %q, which is now %s: want a loopback address", cfg.Listen, listener.Addr())
 	}
-	s := &Server{cfg: cfg, conns: newConns(listener, cfg.Logger), tls: secure, ended: make(chan struct{}), stop: make(chan context.Context, 1)}
+	s := &Server{cfg: cfg, conns: newConns(listener, cfg.Logger), tls: secure, operators: known, ended: make(chan struct{}), stop: make(chan context.Context, 1)}
 	var handler atomic.Pointer[http.Handler]
 	s.http = newHTTP(s.guards(loopback && secure == nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*handler.Load()).ServeHTTP(w, r)
@@ -152,7 +164,7 @@ func (s *Server) serve(handler *atomic.Pointer[http.Handler]) error {
 	background, end := context.WithCancel(context.Background())
 	s.quit, s.background = quit, end
 	s.service = &service{
-		node: s.node, log: s.cfg.Logger, version: s.cfg.Version, metrics: newMetrics(),
+		node: s.node, log: s.cfg.Logger, version: s.cfg.Version, metrics: newMetrics(), operators: s.operators,
 		voices: newVoices(), streams: &streams{}, stopping: stopping, slowAfter: slowAfter,
 	}
 	unregister, err := s.service.metrics.register(s.cfg.Registry, s.node, s.service.voices)

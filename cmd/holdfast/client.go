@@ -39,7 +39,13 @@ func dialBy(cmd *cobra.Command, open func(ctx context.Context, network, address 
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.Dial(cmd.Context(), servers, &cluster.Options{Label: "holdfast " + cmd.Name(), Host: hostName(), OpenTimeout: searchTimeout, Dialer: open, TLSNow: secure})
+	token, err := operatorToken(cmd)
+	if err != nil {
+		return nil, err
+	}
+	c, err := cluster.Dial(cmd.Context(), servers, &cluster.Options{
+		Label: "holdfast " + cmd.Name(), Host: hostName(), OpenTimeout: searchTimeout, Dialer: open, TLSNow: secure, OperatorToken: token,
+	})
 	if err != nil {
 		return nil, unreachable(servers, err)
 	}

@@ -43,6 +43,7 @@ work, and only a gate stops its writes.
 	}
 	cmd.Flags().StringVar(&token, "token", "", "`N`, the number of the grant, as 'holdfast lock get' shows it (required)")
 	boolFlag(cmd.Flags(), &now, "now", "free the lock at once, without waiting for the holder to stop")
+	operatorFlag(cmd)
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkLockName(args[0]); err != nil {
@@ -114,7 +115,7 @@ func revoke(cmd *cobra.Command, name string, grant uint64, now bool, format stri
 func explainRevoke(ctx context.Context, stderr io.Writer, client *cluster.Client, name, servers string, grant uint64, err error) error {
 	kind := driver.KindOf(err)
 	if kind != driver.NotHeld && kind != driver.NotFound && kind != driver.Invalid {
-		return err
+		return asOperator(err)
 	}
 	l, getErr := client.Get(ctx, name, cluster.GetOptions{QueueLimit: 10})
 	switch {

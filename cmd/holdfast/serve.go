@@ -74,7 +74,9 @@ else from the YAML file that --config names, whose keys are the flags' names.
 
 With --cert and --key the port speaks TLS, and may be reached by others; with
 --ca clients must show a certificate too. The files are read again when they
-change; see docs/certificates.md.
+change; see docs/certificates.md. With --operator-token-file or
+--operator-cert-name only operators may take locks from others and the like,
+and not everybody on this machine.
 
 SIGTERM and SIGINT stop it cleanly; a second one stops it at once. What was
 acknowledged survives both, and kill -9.

@@ -23,7 +23,8 @@ func startServer(ctx context.Context, s *serveSettings, log *slog.Logger) (runni
 		return nil, usagef("--data %s is not a directory", s.data)
 	}
 	srv, err := server.Start(ctx, server.Config{
-		Listen: s.listen, TLS: s.tls.files(), Dir: s.data, Insecure: s.insecure, Pprof: s.pprof,
+		Listen: s.listen, TLS: s.tls.files(),
+		OperatorTokenFile: s.tls.tokens, OperatorCertNames: s.tls.operatorNames(), Dir: s.data, Insecure: s.insecure, Pprof: s.pprof,
 		MaxSessions: s.maxSessions, Logger: log, Version: readVersion().Version,
 	})
 	if err != nil {

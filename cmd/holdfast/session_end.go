@@ -11,7 +11,7 @@ import (
 )
 
 func sessionEndCmd() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "end ID",
 		Short: "End another's session: all that it holds and waits for is free",
 		Long: `Ends the session with this ID, as 'holdfast session list' shows it. All that it
@@ -38,10 +38,12 @@ writes. To take back a single lock, and let the holder stop first, use
 				return withCode(exitMissing, fmt.Errorf("no session %d: it has ended, or never was; see 'holdfast session list'", id))
 			}
 			if err != nil {
-				return err
+				return asOperator(err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "session %d ended\n", id)
 			return err
 		},
 	}
+	operatorFlag(cmd)
+	return cmd
 }

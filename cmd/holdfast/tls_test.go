@@ -146,3 +146,37 @@ func TestServeTLSRefusals(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOperatorCommands: with credentials configured, the commands that take
+// something from others need one.
+func TestOperatorCommands(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		tlstest.Replace(t, path, []byte(text))
+		return path
+	}
+	tokens := write("tokens", "ann:0123456789abcdef\nbob:fedcba9876543210\n")
+	mine, bare := write("mine", "ann:0123456789abcdef\n"), write("bare", "fedcba9876543210")
+	srv := startService(t, "serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--operator-token-file", tokens)
+	worker := start(t, srv.on(), "run", "invoices", "--", "sleep", "1000")
+	h := srv.holds(t, "invoices")
+	revoke := []string{"lock", "revoke", "invoices", "--token", h.Grant, "--now"}
+	for _, args := range [][]string{revoke, {"session", "end", h.Session}} {
+		run(t, exitFailure, srv.on(), args...).says("only operators may do this", "--operator-token-file")
+		run(t, exitFailure, srv.on(), append(args, "--operator-token-file", write("wrong", "0123456789abcdee"))...).says("only operators may do this")
+	}
+	run(t, exitUsage, srv.on(), append(revoke, "--operator-token-file", tokens)...).says("holds several tokens")
+	run(t, exitUsage, srv.on(), append(revoke, "--operator-token-file", write("none", "#\n"))...).says("holds no token")
+	run(t, exitUsage, []string{serverVariable + "=locks.example:7433"}, append(revoke, "--operator-token-file", mine)...).says("in the clear")
+	if worker.ended() {
+		t.Fatalf("the holder has ended: %s", worker.stderr)
+	}
+	run(t, 0, append(srv.on(), "HOLDFAST_OPERATOR_TOKEN_FILE="+mine), revoke...)
+	worker.expect(exitLost)
+	next := start(t, srv.on(), "run", "invoices", "--", "sleep", "1000")
+	id := srv.holds(t, "invoices").Session
+	run(t, 0, srv.on(), "session", "end", id, "--operator-token-file", bare)
+	next.expect(exitLost)
+}

@@ -44,6 +44,10 @@ func Dial(ctx context.Context, endpoints string, o *Options) (*Client, error) {
 		return nil, err
 	}
 	l := newLink(list, o.dialer(), o.tls(), o.logger())
+	if err := checkToken(o, list); err != nil {
+		return nil, err
+	}
+	l.token = o.OperatorToken
 	locker, err := holdfast.NewFencedLocker(engine{l}, o.locker())
 	if err != nil {
 		return nil, err

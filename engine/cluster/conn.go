@@ -28,12 +28,12 @@ type conn struct {
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // dialConn connects to addr and makes sure that a lock service answers there.
-func dialConn(ctx context.Context, addr string, dial dialFunc, tlsConfig *tls.Config) (*conn, error) {
+func dialConn(ctx context.Context, addr string, dial dialFunc, tlsConfig *tls.Config, token string) (*conn, error) {
 	raw, err := dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConn(ctx, addr, raw, tlsConfig)
+	c, err := newConn(ctx, addr, raw, tlsConfig, token)
 	if err != nil {
 		return nil, explainTLS(ctx, addr, dial, tlsConfig, err)
 	}
@@ -53,7 +53,7 @@ func answered(err error) bool { return wire.RemoteOf(wire.FromError(err)) != nil
 // one to make. It is closed if that fails. (Not a Transport that is handed raw
 // when it dials: it dials for every request that comes before its pool knows
 // the connection.)
-func newConn(ctx context.Context, addr string, raw net.Conn, tlsConfig *tls.Config) (*conn, error) {
+func newConn(ctx context.Context, addr string, raw net.Conn, tlsConfig *tls.Config, token string) (*conn, error) {
 	protocols := new(http.Protocols)
 	scheme := "http"
 	if tlsConfig != nil {
@@ -78,6 +78,7 @@ func newConn(ctx context.Context, addr string, raw net.Conn, tlsConfig *tls.Conf
 	}
 	c := &conn{addr: addr, raw: raw, http: line}
 	c.rpc = holdfastv1connect.NewLockServiceClient(&http.Client{Transport: line}, scheme+"://"+addr,
+		connect.WithInterceptors(presenting(addr, tlsConfig != nil, token)...),
 		connect.WithReadMaxBytes(wire.MaxFrame),
 		connect.WithSendMaxBytes(wire.MaxFrame),
 		// Frames are small and many: compressing them costs more than it saves.

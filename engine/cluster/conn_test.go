@@ -21,7 +21,7 @@ func TestFirstCallsShareTheConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := newConn(t.Context(), f.addr, raw, nil)
+		c, err := newConn(t.Context(), f.addr, raw, nil, "")
 		if err != nil {
 			t.Fatal(err)
 		}

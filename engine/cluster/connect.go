@@ -75,7 +75,7 @@ func (l *link) connect(next *int) (*conn, error) {
 	var failures []error
 	for _, addr := range candidates {
 		ctx, cancel := context.WithTimeout(l.ctx, timeout)
-		c, err := dialConn(ctx, addr, l.dial, l.tls())
+		c, err := dialConn(ctx, addr, l.dial, l.tls(), l.token)
 		cancel()
 		if err == nil {
 			if i := slices.Index(l.endpoints, addr); i >= 0 {

@@ -26,6 +26,7 @@ type link struct {
 	endpoints []string
 	dial      dialFunc
 	tls       func() *tls.Config // nil from it: without TLS
+	token     string             // an operator's; "" for none
 	log       *slog.Logger
 	instance  [16]byte // names this client to the service (B12)
 

@@ -48,6 +48,10 @@ type Options struct {
 	// each new connection, so that certificates and CAs can be replaced while
 	// the client runs. It must be quick, and never return nil.
 	TLSNow func() *tls.Config
+	// OperatorToken, if set, is shown with every call, so that the service
+	// knows this client as an operator ([Client.Revoke] and the like). It is
+	// not sent in the clear to other machines.
+	OperatorToken string
 	// Dialer opens connections; nil means a [net.Dialer]. It is for tests and
 	// for tunnels.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
