@@ -89,7 +89,9 @@ func (e *Elector) Name() string { return e.name }
 //
 // After work was told to end, and has, the candidate stands again, whatever
 // work returned. If work returns by itself, StopOnReturn and StopOnFailure
-// decide. If the lock cannot be asked for, or a session is lost, it is tried
+// decide; but an error that wraps [ErrSteppedDown] or [holdfast.ErrLost] counts
+// as if work had been told to end by it, so that work can leave office of its
+// own accord (because somebody waits, say). If the lock cannot be asked for, or a session is lost, it is tried
 // again for ever. If work panics, the lock is released and the panic goes on.
 //
 // Run returns what work returned when that ends it, as the options say, and

@@ -344,6 +344,47 @@ func TestReturnsAreDecidedByOptions(t *testing.T) {
 	}
 }
 
+// A function can leave office of its own accord, and then stands again.
+func TestFunctionLeavesOfItsOwnAccord(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := w.candidate("a", elect.Options{StopOnFailure: true}).run(func(ctx context.Context, g *holdfast.Grant) error {
+			w.say("a in")
+			<-g.Contended()
+			return fmt.Errorf("somebody waits: %w", elect.ErrSteppedDown)
+		})
+		b := w.candidate("b", elect.Options{StopOnFailure: true}).run(func(context.Context, *holdfast.Grant) error {
+			w.say("b in")
+			return fmt.Errorf("cannot work: %w", holdfast.ErrLost)
+		})
+		pass(ttl)
+		if h := w.history(); !strings.HasPrefix(h, "a in; b in; b in; ") {
+			t.Errorf("got %s", h)
+		}
+		for _, c := range []*candidate{a, b} {
+			if c.Standing().State == elect.Stopped {
+				t.Errorf("%s has stopped", c.name)
+			}
+		}
+	})
+}
+
+// Who has never stood is not ready, from the first moment.
+func TestNeverStoodIsNotReady(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := w.candidate("a", elect.Options{})
+		a.link.Cut()
+		a.stand()
+		if err := a.Check(); !errors.Is(err, elect.ErrNotStanding) || !strings.Contains(err.Error(), "has not answered yet") {
+			t.Errorf("Check says %v", err)
+		}
+		a.link.Restore()
+		pass(ttl)
+		if err := a.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // An error of a function that was told to end is not its own decision.
 func TestLossIsNoFailure(t *testing.T) {
 	inBubble(t, func(w *world) {

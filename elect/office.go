@@ -150,6 +150,9 @@ func (e *Elector) serve(lease context.Context, o *office, end *ending, published
 	if lost := o.grant.Cause(); lost != nil { // also if only the clock knows yet
 		end.told = lost
 	}
+	if end.told == nil && (errors.Is(end.err, ErrSteppedDown) || errors.Is(end.err, holdfast.ErrLost)) {
+		end.told = end.err
+	}
 	if end.rests() {
 		e.mu.Lock()
 		e.mu.asksNot = true

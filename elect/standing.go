@@ -55,6 +55,8 @@ type Standing struct {
 	Token fence.Token
 	// Offices counts the times in office so far.
 	Offices uint64
+
+	ever bool // it stood at some time
 }
 
 // Stands reports whether the candidate is in office or in the queue.
@@ -74,7 +76,8 @@ var (
 type position struct {
 	state   State
 	since   time.Time // of the state
-	out     time.Time // when it last stood
+	out     time.Time // when it last stood, or was made
+	ever    bool      // it stood at some time
 	why     error
 	offices uint64
 }
@@ -88,6 +91,7 @@ func (p *position) move(to State, why error) {
 	if p.state != to {
 		p.since = now
 	}
+	p.ever = p.ever || to == InOffice || to == Queued
 	p.state = to
 	if why != nil {
 		p.why = why
@@ -107,7 +111,7 @@ func (e *Elector) Standing() Standing {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := e.mu.position
-	s := Standing{State: p.state, For: time.Since(p.since), Offices: p.offices}
+	s := Standing{State: p.state, For: time.Since(p.since), Offices: p.offices, ever: p.ever}
 	if lost != nil && e.mu.office == office && s.State == InOffice {
 		s.State, s.For, s.Why = Leaving, 0, lost // the news is on its way
 		return s
@@ -123,11 +127,11 @@ func (e *Elector) Standing() Standing {
 
 // Check is for a readiness probe: it returns nil while the candidate stands,
 // and an error that says why not once it has been out of office and out of the
-// queue for longer than Options.Tolerance; at once, if it will not stand again
-// because Run has returned or was never called.
+// queue for longer than Options.Tolerance. It fails at once if the candidate
+// has never stood yet, or will not stand again because Run has returned.
 func (e *Elector) Check() error {
 	s := e.Standing()
-	if s.Stands() || s.State != Stopped && s.Out <= e.o.Tolerance {
+	if s.Stands() || s.ever && s.State != Stopped && s.Out <= e.o.Tolerance {
 		return nil
 	}
 	return e.fail(&notStanding{s})
