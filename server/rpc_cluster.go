@@ -26,8 +26,8 @@ var memberKinds = []struct {
 	err  error
 	kind driver.Kind
 }{
-	{replica.ErrChangePending, driver.Overloaded},
-	{replica.ErrLagging, driver.Overloaded},
+	{replica.ErrChangePending, driver.Busy},
+	{replica.ErrLagging, driver.Busy},
 	{replica.ErrBadMember, driver.Invalid},
 	{replica.ErrMemberExists, driver.Conflict},
 	{replica.ErrRemovedID, driver.Conflict},

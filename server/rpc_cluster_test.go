@@ -47,7 +47,7 @@ func TestMembersOfALoneNode(t *testing.T) {
 			t.Fatalf("added %v", added)
 		}
 	}
-	says(refusedAs(t, call, "AddMember", &holdfastv1.AddMemberRequest{Id: 43, Name: "n3", PeerAddress: "h:1", ClientAddress: "h:2", Supports: 1}, driver.Overloaded), "wait until it has a vote")
+	says(refusedAs(t, call, "AddMember", &holdfastv1.AddMemberRequest{Id: 43, Name: "n3", PeerAddress: "h:1", ClientAddress: "h:2", Supports: 1}, driver.Busy), "wait until it has a vote")
 	says(refusedAs(t, call, "AddMember", &holdfastv1.AddMemberRequest{Id: 42, Name: "n4", PeerAddress: "h:1", ClientAddress: "h:2", Supports: 1}, driver.Conflict), "has the ID")
 	says(refusedAs(t, call, "TransferLeadership", &holdfastv1.TransferLeadershipRequest{Name: "n2"}, driver.Conflict), "no vote yet")
 	for _, m := range status(false).GetMembers() {

@@ -21,7 +21,7 @@ func TestUsageErrors(t *testing.T) {
 		want string
 	}{
 		{"", "needs a subcommand: "},
-		{"frobnicate", `no subcommand "frobnicate"; there are: dev`},
+		{"frobnicate", `no subcommand "frobnicate"; there are: `},
 		{"lock", "needs a subcommand: get, list, revoke, watch"},
 		{"lock steal", `no subcommand "steal"; there are: get, list, revoke, watch`},
 		{"session", "needs a subcommand: end, list"},

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"holdfast/engine/cluster"
+)
+
+func clusterCmd() *cobra.Command {
+	cmd := group("cluster", "Look at the members of the cluster, and change them",
+		clusterStatusCmd(), clusterRemoveCmd(), clusterTransferCmd())
+	serverFlag(cmd)
+	return cmd
+}
+
+func init() { moreCommands = append(moreCommands, clusterCmd) }
+
+// memberID is how a member's ID is written.
+var memberID = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+// parseMember tells whether a word is a member's ID, as 'cluster status' shows
+// it, or a name.
+func parseMember(word string) (name string, id uint64, err error) {
+	if memberID.MatchString(word) {
+		id, err = strconv.ParseUint(word, 16, 64)
+		if err == nil && id != 0 {
+			return "", id, nil
+		}
+	}
+	if word == "" || len(word) > 64 {
+		return "", 0, usagef("member %q: want a name or an ID, as 'holdfast cluster status' shows them", word)
+	}
+	return word, 0, nil
+}
+
+// memberName is how people are told of a member.
+func memberName(m cluster.Member) string {
+	if m.Name == "" {
+		return idText(m.ID)
+	}
+	return printable(m.Name)
+}
+
+func idText(id uint64) string { return fmt.Sprintf("%016x", id) }
+
+func clusterRemoveCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remove NAME|ID",
+		Short: "Remove a member for good",
+		Long: `Removes a member, which need not run. Its ID never comes back: to let its machine
+take part again, give it an empty data directory and add it as a new member. A
+removal that would leave too few members in reach is refused. If the member
+leads, it hands leadership over first.
+
+` + exitTable,
+		Args: exactArgs("NAME|ID"),
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, id, err := parseMember(args[0])
+		if err != nil {
+			return err
+		}
+		client, err := dial(cmd)
+		if err != nil {
+			return err
+		}
+		defer closeClient(client)
+		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
+		defer cancel()
+		left, err := client.RemoveMember(ctx, name, id, operatorName())
+		if err != nil {
+			return missingMember(err)
+		}
+		if *format == formatJSON {
+			return printJSON(cmd.OutOrStdout(), struct {
+				Removed string       `json:"removed"`
+				Members []memberJSON `json:"members"`
+			}{args[0], toMembersJSON(left)})
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is removed; %s left\n", printable(args[0]), plural(len(left), "member"))
+		return err
+	}
+	return cmd
+}
+
+func clusterTransferCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "transfer [NAME|ID]",
+		Short: "Hand leadership over to another member",
+		Long: `Lets another member lead: the one that is named, or the one that has most of the
+log. Sessions and locks are kept.
+
+` + exitTable,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exactArgs("[NAME|ID]")(cmd, args)
+			}
+			return nil
+		},
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var name string
+		var id uint64
+		var err error
+		if len(args) == 1 {
+			if name, id, err = parseMember(args[0]); err != nil {
+				return err
+			}
+		}
+		client, err := dial(cmd)
+		if err != nil {
+			return err
+		}
+		defer closeClient(client)
+		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
+		defer cancel()
+		leader, err := client.TransferLeadership(ctx, name, id, operatorName())
+		if err != nil {
+			return missingMember(err)
+		}
+		if *format == formatJSON {
+			return printJSON(cmd.OutOrStdout(), struct {
+				Leader string `json:"leader"`
+				ID     string `json:"id"`
+			}{leader.Name, idText(leader.ID)})
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s leads\n", memberName(leader))
+		return err
+	}
+	return cmd
+}
+
+// missingMember gives the error about a member that does not exist its exit
+// code.
+func missingMember(err error) error {
+	if isNotFound(err) {
+		return withCode(exitMissing, err)
+	}
+	return err
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
