@@ -44,6 +44,8 @@ type NodeConfig struct {
 	// moved for ten seconds of this process's own time (D2). The default logs
 	// it and exits the process with code 70.
 	OnHang func(reason string)
+	// Peers is for a node that is one of several.
+	Peers PeerConfig
 
 	hooks nodeHooks // for tests of this package
 }
@@ -140,7 +142,7 @@ type ReadInfo struct {
 	Stale bool
 	// Index is the last applied entry.
 	Index uint64
-	// Age is the time since this node last knew of a leader; 0 if not Stale.
+	// Age is the time since this node last heard of a leader; 0 if not Stale.
 	Age time.Duration
 }
 
@@ -165,11 +167,13 @@ type Reading struct {
 type Status struct {
 	NodeID      uint64
 	LeaderID    uint64 // 0: unknown
+	LeaderAddr  string // for clients; empty: unknown
 	Role        string // leader, follower, candidate
 	Term        uint64
 	Applied     uint64 // index
 	Domain      [16]byte
 	Incarnation uint64
+	Version     uint32 // cluster version
 	Epoch       uint16
 	LastNumber  uint64
 	Revision    core.Revision

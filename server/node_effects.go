@@ -31,15 +31,15 @@ func (l *loop) Append(a replica.Append) {
 	l.batches = append(l.batches, a)
 }
 
-// Send implements replica.Effects. A lone voter has no peers.
-func (l *loop) Send(replica.Message) {}
-
 // Applied implements replica.Effects.
 func (l *loop) Applied(a replica.Applied) {
 	l.moved = true
 	l.n.beat.Add(1)
 	l.lease.Applied(l.n.now(), l.m.State(), a.Entry, a.Did)
 	l.n.hub.publish(a.Did.Events)
+	if changesMembers(a.Entry.Commands) {
+		l.refreshMembers()
+	}
 	for _, e := range a.Did.Events {
 		if e.Kind == core.EventEnded && e.Cause == core.CauseExpired {
 			l.n.met.expired.Inc()
@@ -106,6 +106,10 @@ func (l *loop) Role(r replica.Role) {
 		l.endWaits(fmt.Errorf("%w: leadership was lost while the request waited", ErrUnknownOutcome))
 		l.log.Info("no longer leading", "term", r.Term)
 	}
+	if !r.Elected {
+		l.net.handed = 0
+	}
+	l.sendAway(r)
 }
 
 // Read implements replica.Effects.
@@ -250,7 +254,7 @@ func (l *loop) notLeader() error {
 	role := l.m.Role()
 	e := &NotLeaderError{Term: role.Term}
 	if role.Leader != 0 && role.Leader != l.id {
-		e.Leader = role.Leader
+		e.Leader, e.Addr = role.Leader, l.net.members[role.Leader].ClientAddr
 	}
 	if l.health.stopping {
 		return ErrStopped
@@ -259,6 +263,9 @@ func (l *loop) notLeader() error {
 		e.Reason = "no leader is elected yet: try again"
 		if role.Elected {
 			e.Reason = "it was elected and is catching up with its log: try again"
+		}
+		if l.health.silent {
+			e.Reason = l.health.reason()
 		}
 	}
 	return e
@@ -305,6 +312,9 @@ func (l *loop) end() {
 	}
 	l.n.hub.end(closing)
 	l.workers.Wait()
+	if l.net.port != nil {
+		l.net.port.Close()
+	}
 	l.disk.close()
 	<-l.disk.ended
 	if l.failed == nil && l.disk.mu.closed != nil {

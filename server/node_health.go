@@ -35,6 +35,9 @@ func (h *health) refusesGrowth() string {
 	return ""
 }
 
+// starved reports whether even a follower must not let its log grow (D3).
+func (h *health) starved() bool { return h.low && h.free < h.reserve/2 }
+
 // reason says why the node is not healthy; empty if it is.
 func (h *health) reason() string {
 	switch {
@@ -61,6 +64,9 @@ func (l *loop) push(j diskJob) {
 func (l *loop) flushDisk() {
 	for i := range l.batches {
 		if l.failed == nil {
+			if s := l.batches[i].Snapshot; s != nil {
+				l.net.received = s.GetMetadata().GetIndex()
+			}
 			l.push(diskJob{append: &l.batches[i]})
 		}
 	}
@@ -89,6 +95,8 @@ func (l *loop) collectDisk() {
 				l.n.hub.start(l.m.State().Revision())
 				l.passed()
 				l.checkRemoved()
+				l.refreshMembers()
+				l.log.Info("the state was taken from another member", "index", l.m.State().Index())
 			}
 		case r.snapshot != nil:
 			l.snapshot.busy = false
@@ -123,12 +131,17 @@ func (l *loop) space(r diskResult) {
 			l.log.Info("enough space again", "free", r.free)
 		}
 	}
+	if h.low {
+		l.handOver("too little disk space")
+	}
 	l.n.met.free.Set(float64(r.free))
 }
 
-// checkDisk looks at how long the oldest write takes (D2). A lone voter has
-// nobody to hand over to: it says that it is not ready, and beyond twice the
-// limit takes no new work until a probe write was synced.
+// checkDisk looks at how long the oldest write takes (D2). Past the limit a
+// leader hands over, if there is somebody; past twice the limit the node is
+// silent until a probe write was synced: it sends nothing and does not tick, so
+// that others elect a leader. A lone voter says that it is not ready, and then
+// takes no new work.
 func (l *loop) checkDisk() {
 	h := &l.health
 	h.slow = 0
@@ -145,9 +158,10 @@ func (l *loop) checkDisk() {
 	}
 	if limit := l.diskLimit(); age > limit {
 		h.slow = age
+		l.handOver("a write to the disk hangs")
 		if age > 2*limit && !h.silent {
 			h.silent = true
-			l.log.Warn("a write hangs: new work is refused until the disk works", "for", age)
+			l.log.Warn("a write hangs: the node is silent, and takes no new work, until the disk works", "for", age)
 		}
 	}
 }
@@ -192,6 +206,8 @@ func (l *loop) takeSnapshot() {
 	case e := <-s.encoded:
 		if e.err != nil {
 			l.fail(&replica.HaltError{Err: fmt.Errorf("encoding a snapshot: %w", e.err)})
+		} else if e.snap.GetMetadata().GetIndex() <= l.net.received {
+			s.busy = false // a received one overtook it
 		} else if l.failed == nil && !l.health.stopping {
 			l.push(diskJob{snapshot: e.snap})
 		}
@@ -215,7 +231,7 @@ func (l *loop) takeSnapshot() {
 func (l *loop) publish() {
 	role, st := l.m.Role(), l.m.State()
 	s := Status{
-		NodeID: l.id, LeaderID: role.Leader, Term: role.Term, Role: "follower",
+		NodeID: l.id, LeaderID: role.Leader, LeaderAddr: l.net.members[role.Leader].ClientAddr, Version: st.Version(), Term: role.Term, Role: "follower",
 		Applied: st.Index(), Domain: st.Domain(), Incarnation: st.Incarnation(),
 		Epoch: st.Epoch(), LastNumber: st.LastNumber(), Revision: st.Revision(), Clock: st.Clock(),
 		Sessions: st.SessionCount(), Locks: st.LockCount(), Reason: l.health.reason(),
@@ -239,7 +255,11 @@ func (l *loop) publish() {
 		l.n.status.Store(&s)
 		l.n.met.show(s)
 	}
-	if l.leading && !l.led {
+	if l.net.port != nil {
+		h := &l.health
+		l.net.port.SetUnfit(h.low || h.slow > 0 || h.silent || h.stopping || l.leaveBy != 0)
+	}
+	if (l.leading || role.Leader != 0 && role.Leader != l.id) && !l.led {
 		l.led = true
 		close(l.n.led)
 	}

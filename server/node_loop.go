@@ -105,6 +105,8 @@ type loop struct {
 	health      health
 	snapshot    snapshotting
 	members     membership
+	net         peering
+	leaveBy     time.Duration // until when a stop waits for another leader; 0: it does not
 
 	inUrgent, inOrdinary []request // memory for the inbox
 	failed               error     // why the node ends; nil until then
@@ -139,6 +141,11 @@ func (l *loop) run() {
 		if l.failed != nil || (stop && l.flight == nil && len(l.outstanding) == 0) {
 			break
 		}
+		if l.leaveBy != 0 && (!l.m.Role().Elected || l.n.now() >= l.leaveBy) {
+			l.leaveBy = 0
+			stop = l.stop()
+			continue
+		}
 		timer.Reset(l.untilWake())
 		select {
 		case <-l.n.in.signal:
@@ -146,13 +153,23 @@ func (l *loop) run() {
 			l.tick()
 		case <-timer.C:
 		case <-stopping:
-			stop, stopping = true, nil
-			l.n.in.close(ErrStopped)
-			l.health.stopping = true
-			l.refuseQueued(ErrStopped)
+			stopping = nil
+			if l.handOver("this node stops") {
+				l.leaveBy = l.n.now() + 2*electionTicks*l.n.cfg.Tick
+			} else {
+				stop = l.stop()
+			}
 		}
 	}
 	l.end()
+}
+
+// stop takes nothing more.
+func (l *loop) stop() bool {
+	l.n.in.close(ErrStopped)
+	l.health.stopping = true
+	l.refuseQueued(ErrStopped)
+	return true
 }
 
 func (l *loop) untilWake() time.Duration {
@@ -185,6 +202,7 @@ func (l *loop) tick() {
 func (l *loop) turn() {
 	l.n.beat.Add(1)
 	l.collectDisk()
+	l.takePeers()
 	l.advance()
 	if l.lastSize >= largeBatch && l.flight == nil {
 		l.lastSize = 0
@@ -240,6 +258,8 @@ func (l *loop) accept(r *request, isUrgent bool) {
 		}
 	case l.health.stopping:
 		r.answer(ErrStopped)
+	case l.health.silent && l.others() && (r.view == nil || !r.view.stale):
+		r.answer(l.notLeader())
 	case r.pulse != nil && len(l.pulses) >= 4*l.n.cfg.MaxPending,
 		r.view != nil && len(l.fresh) >= l.n.cfg.MaxPending:
 		r.answer(fmt.Errorf("%w: too many wait for a confirmation of leadership: try again later", ErrOverloaded))
@@ -308,28 +328,6 @@ func (l *loop) refuse(cmd core.Command, isUrgent bool) error {
 	return fmt.Errorf("%w: %d sessions are open, and no more are allowed (--max-sessions)", ErrOverloaded, l.m.State().SessionCount())
 }
 
-// size is about how many bytes a command takes in the log.
-func size(cmd core.Command) int {
-	const fixed = 160
-	switch c := cmd.(type) {
-	case core.Open:
-		return fixed + len(c.Label) + len(c.Host)
-	case core.Acquire:
-		return fixed + len(c.Lock) + len(c.Value)
-	case core.Put:
-		return fixed + len(c.Lock) + len(c.Value)
-	case core.Delete:
-		return fixed + len(c.Lock)
-	case core.Revoke:
-		return fixed + len(c.Lock) + len(c.By)
-	case core.Suspect:
-		return fixed + 10*len(c.Sessions)
-	case core.Clear:
-		return fixed + 10*len(c.Sessions)
-	}
-	return fixed
-}
-
 // turnLease lets the lease machine look at the time.
 func (l *loop) turnLease(now time.Duration) {
 	eff := l.lease.Turn(now)
@@ -339,6 +337,9 @@ func (l *loop) turnLease(now time.Duration) {
 	l.confirm = l.confirm || eff.Confirm
 	l.wakeAt = eff.Wake
 	l.answerPulses(eff.Answers)
+	if eff.Transfer {
+		l.handOver("this process stood still for most of the last ten seconds")
+	}
 	if eff.Drain {
 		l.drain++
 		l.n.drain(l.drain)
@@ -367,7 +368,7 @@ func (l *loop) startRound(now time.Duration) {
 
 // propose puts what waits into one entry, if none is in flight.
 func (l *loop) propose(now time.Duration) {
-	if l.flight != nil || !l.leading || l.health.stopping || len(l.first)+len(l.urgent)+len(l.ordinary) == 0 {
+	if l.flight != nil || !l.leading || l.health.stopping || l.handing(now) || len(l.first)+len(l.urgent)+len(l.ordinary) == 0 {
 		return
 	}
 	items := l.gather()
@@ -430,61 +431,4 @@ func (l *loop) settled(p proposal) {
 	if _, ok := p.cmd.(core.Open); ok && p.sink != nil {
 		l.opening--
 	}
-}
-
-// gather takes the next entry's commands: the lease machine's, then what frees
-// or keeps alive, then new work, each in order of arrival.
-func (l *loop) gather() []proposal {
-	b := batch{state: l.m.State()}
-	l.first = b.take(l.first)
-	l.urgent = b.take(l.urgent)
-	l.ordinary = b.take(l.ordinary)
-	return b.items
-}
-
-// batch is an entry being filled.
-type batch struct {
-	state *core.State
-	items []proposal
-	bytes int
-	ends  int
-	full  bool
-}
-
-// take moves commands from the head of a queue until the entry is full, and
-// returns the rest.
-func (b *batch) take(queue []proposal) []proposal {
-	for i, p := range queue {
-		bytes, ends := size(p.cmd), b.endsOf(p.cmd)
-		fits := len(b.items) == 0 || (len(b.items) < maxEntryCommands && b.bytes+bytes <= maxEntryBytes && (ends == 0 || b.ends+ends <= maxEntryEnds))
-		if b.full || !fits {
-			b.full = true
-			return queue[i:]
-		}
-		b.items = append(b.items, p)
-		b.bytes, b.ends = b.bytes+bytes, b.ends+ends
-	}
-	return nil
-}
-
-// endsOf is how much a command removes beyond itself: with a session, or from
-// the queue of a lock that it frees.
-func (b *batch) endsOf(cmd core.Command) int {
-	switch c := cmd.(type) {
-	case core.End:
-		return b.state.EndCost(c.ID)
-	case core.Expire:
-		return b.state.EndCost(c.ID)
-	case core.Release:
-		return b.state.GrantEndCost(c.Grant, !c.Failed)
-	case core.Revoke:
-		return b.state.RevokeCost(c)
-	case core.Reopen:
-		return b.state.ReopenCost(c.Lock)
-	case core.Cancel:
-		if req, r, ok := b.state.Lane(c.Session, c.Request.Lane); ok && req == c.Request && r.Status == core.Granted {
-			return b.state.GrantEndCost(r.Grant.Number, false)
-		}
-	}
-	return 0
 }

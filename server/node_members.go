@@ -299,6 +299,7 @@ func (l *loop) startTransfer(to uint64, done func(error)) {
 		return
 	}
 	l.members.transfer = &transfer{to: to, until: l.n.now() + 2*electionTicks*l.n.cfg.Tick, done: done}
+	l.net.handed = l.n.now()
 	l.m.TransferTo(to)
 	l.moved = true
 }

@@ -2,17 +2,17 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"holdfast/server/core"
+	"holdfast/server/peer"
 	"holdfast/server/replica"
 	"holdfast/server/store"
 )
@@ -28,10 +28,14 @@ type Node struct {
 	in    inbox
 	hub   hub
 	met   *nodeMetrics
+	box   peerBox
+	port  *peer.Port // nil: no port for members
+
+	identity identity
 
 	status atomic.Pointer[Status]
 	beat   atomic.Uint64 // counts the loop's steps: it moves
-	led    chan struct{} // closed when the node first leads
+	led    chan struct{} // closed when the node first leads, or knows who does
 
 	stopping chan struct{} // closed by Stop
 	stopOnce sync.Once
@@ -40,7 +44,8 @@ type Node struct {
 
 	drains struct {
 		sync.Mutex
-		fns []func(done func())
+		fns  []func(done func())
+		away []func(*NotLeaderError)
 	}
 }
 
@@ -59,6 +64,11 @@ type nodeHooks struct {
 	supports uint32
 	// versionOf replaces core's.
 	versionOf func(core.Command) uint32
+	// trailing is how many entries below a snapshot stay in memory; 0 is the
+	// default.
+	trailing uint64
+	// dial replaces how other members are dialled.
+	dial func(ctx context.Context, addr string) (net.Conn, error)
 	// now replaces the monotonic clock.
 	now func() time.Duration
 }
@@ -115,14 +125,16 @@ func (c NodeConfig) withDefaults() (NodeConfig, error) {
 	return c, nil
 }
 
-// startGrace is how long StartNode waits for a lone voter to lead.
+// startGrace is how long StartNode waits for a leader.
 const startGrace = 5 * time.Second
 
 // StartNode opens the data directory, setting it up if it is new, and starts
-// the node. It returns when the node leads, or after a few seconds, or when
-// ctx ends, if it is running but cannot lead yet: [Node.Ready] says why. A
-// directory that cannot be used is an error that names the file and says what
-// to do; these errors are those of [store.Open].
+// the node. It returns when the node leads or knows who does, or after a few
+// seconds, or when ctx ends, if it is running but nobody leads yet:
+// [Node.Ready] says why. A new node with founders waits, until ctx ends, for all
+// of them (D7); an error that is [ErrBelongs] says that one of them belongs to a
+// cluster already. A directory that cannot be used is an error that names the
+// file and says what to do; these errors are those of [store.Open].
 func StartNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -136,15 +148,10 @@ func StartNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	if n.met, err = newNodeMetrics(cfg.Registerer); err != nil {
 		return nil, err
 	}
-	s, err := openStore(cfg)
+	n.box.wake = n.in.wake
+	l, err := n.open(ctx)
 	if err != nil {
 		n.met.unregister()
-		return nil, err
-	}
-	l, err := newLoop(n, s)
-	if err != nil {
-		n.met.unregister()
-		s.Close()
 		return nil, err
 	}
 	if cfg.hooks.loop != nil {
@@ -163,34 +170,83 @@ func StartNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	return n, nil
 }
 
-// openStore opens the directory, and gives a new one its first state.
-func openStore(cfg NodeConfig) (*store.Store, error) {
-	s, err := store.Open(store.Options{Dir: cfg.Dir, Logger: cfg.Logger})
-	if err != nil || s.Meta().Member {
-		return s, err
+// open opens the directory and the port for members, gives a new node its
+// first state, and puts the loop together.
+func (n *Node) open(ctx context.Context) (*loop, error) {
+	s, err := store.Open(store.Options{Dir: n.cfg.Dir, Logger: n.cfg.Logger})
+	if err != nil {
+		closeListener(n.cfg)
+		return nil, err
 	}
-	if err := bootstrap(s); err != nil {
+	l, err := n.openWith(ctx, s)
+	if err != nil {
+		if n.port != nil {
+			n.port.Close()
+		} else {
+			closeListener(n.cfg)
+		}
 		s.Close()
-		return nil, fmt.Errorf("setting up %s: %w", cfg.Dir, err)
 	}
-	cfg.Logger.Info("new lock service", "dir", cfg.Dir, "node", fmt.Sprintf("%016x", s.Meta().NodeID))
-	return s, nil
+	return l, err
 }
 
-// bootstrap draws what names a new service and writes its first snapshot.
-func bootstrap(s *store.Store) error {
-	var random [24]byte
-	rand.Read(random[:]) // never fails
-	c := core.Config{
-		Incarnation: binary.BigEndian.Uint64(random[16:])>>1 | 1,
-		Members:     []core.Member{{ID: s.Meta().NodeID}},
+func closeListener(cfg NodeConfig) {
+	if cfg.Peers.Listener != nil {
+		_ = cfg.Peers.Listener.Close()
 	}
-	copy(c.Domain[:], random[:16])
-	first, err := replica.Bootstrap(core.New(c), []uint64{s.Meta().NodeID})
+}
+
+func (n *Node) openWith(ctx context.Context, s *store.Store) (*loop, error) {
+	p := n.cfg.Peers
+	me := &n.identity
+	me.facts = peer.Facts{ID: s.Meta().NodeID, Name: p.Name, ClientAddr: p.ClientAddr, PeerAddr: p.PeerAddr}
+	me.list, me.state = p.Founders, peer.IsNew
+	if s.Meta().Member {
+		me.belongs(s.Meta(), readPlan(n.cfg.Dir))
+	}
+	n.port = openPort(n.cfg, me.answer)
+	if !s.Meta().Member {
+		if err := n.setUp(ctx, s); err != nil {
+			return nil, fmt.Errorf("setting up %s: %w", n.cfg.Dir, err)
+		}
+	}
+	l, err := newLoop(n, s)
+	if err != nil {
+		return nil, err
+	}
+	members, _ := l.m.State().Members()
+	if err := checkMember(n.cfg, s.Meta().NodeID, members); err != nil {
+		return nil, err
+	}
+	l.net.port = n.port
+	l.publish() // its own version is asked for by the lines
+	l.join(s.Meta().Incarnation, s.Meta().Group, l.ownName(members))
+	return l, nil
+}
+
+// setUp writes the first state of a new node: of a service of its own, or of
+// the cluster that it founds with others.
+func (n *Node) setUp(ctx context.Context, s *store.Store) error {
+	plan := drawPlan([]peer.Facts{n.identity.facts})
+	if len(n.cfg.Peers.Founders) > 0 {
+		var err error
+		if plan, err = found(ctx, n.cfg, &n.identity); err != nil {
+			return err
+		}
+		if err := writePlan(n.cfg.Dir, plan); err != nil {
+			return err
+		}
+	}
+	first, err := firstState(plan)
 	if err != nil {
 		return err
 	}
-	return s.Bootstrap(c.Incarnation, first)
+	if err := s.Bootstrap(plan.Incarnation, first); err != nil {
+		return err
+	}
+	n.identity.belongs(s.Meta(), plan)
+	n.log.Info("new lock service", "dir", n.cfg.Dir, "node", fmt.Sprintf("%016x", s.Meta().NodeID), "members", len(plan.Members))
+	return nil
 }
 
 // newLoop puts the machines together from what the store held.
@@ -199,7 +255,8 @@ func newLoop(n *Node, s *store.Store) (*loop, error) {
 	m, err := replica.New(replica.Config{
 		Group: s.Meta().Group, ID: s.Meta().NodeID,
 		Snapshot: found.Snapshot, HardState: found.HardState, Entries: found.Entries,
-		Supports: n.cfg.hooks.supports,
+		Supports:        n.cfg.hooks.supports,
+		TrailingEntries: n.cfg.hooks.trailing,
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -20,6 +21,10 @@ type note struct {
 }
 
 func (n *notes) warn(log *slog.Logger, key, text string, args ...any) {
+	n.say(log, slog.LevelWarn, key, text, args...)
+}
+
+func (n *notes) say(log *slog.Logger, level slog.Level, key, text string, args ...any) {
 	said := text + fmt.Sprint(args...)
 	n.mu.Lock()
 	old, ok := n.last[key]
@@ -32,7 +37,7 @@ func (n *notes) warn(log *slog.Logger, key, text string, args ...any) {
 	}
 	n.mu.Unlock()
 	if again {
-		log.Warn(text, args...)
+		log.Log(context.Background(), level, text, args...)
 	}
 }
 

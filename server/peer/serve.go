@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -83,7 +84,8 @@ func (p *Port) greet(c net.Conn, r *bufio.Reader, body []byte) {
 		}
 	}
 	if why != nil {
-		p.notes.warn(p.log, fmt.Sprintf("refuse %x %s", h.From, why.Code), "a member's line is refused", "member", fmt.Sprintf("%016x", h.From), "name", h.Name, "from", c.RemoteAddr().String(), "reason", why.Error())
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		p.notes.say(p.log, levelOf(why), fmt.Sprintf("refuse %x %s", h.From, why.Code), "a member's line is refused", "member", fmt.Sprintf("%016x", h.From), "name", h.Name, "from", host, "reason", why.Error())
 		_, _ = c.Write(appendFrame(nil, kindRefusal, encode(why)))
 		return
 	}
@@ -101,6 +103,15 @@ func (p *Port) greet(c net.Conn, r *bufio.Reader, body []byte) {
 	if err := p.receive(c, r, h, self, events); err != nil && p.ctx.Err() == nil {
 		p.log.Debug("a member's line ended", "member", fmt.Sprintf("%016x", h.From), "name", h.Name, "line", string(h.Purpose), "reason", err)
 	}
+}
+
+// levelOf is how loud a refusal is: founders that are quicker than others are
+// nothing to worry about.
+func levelOf(err error) slog.Level {
+	if errors.Is(err, ErrNoMember) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }
 
 // replace notes the newest line of a member and ends the one before it: its
