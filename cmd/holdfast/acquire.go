@@ -25,22 +25,9 @@ type acquisition struct {
 // dial connects. That has a time-out of its own: --wait is for the lock.
 func (r *runRequest) dial(ctx context.Context, w *wrapper) (*acquisition, error) {
 	last := &lastRefusal{}
-	client, err := cluster.Dial(ctx, r.servers, &cluster.Options{
-		TTL: r.options.TTL, Margin: r.options.Margin,
-		KeepaliveInterval: r.options.KeepaliveInterval, CallTimeout: r.options.CallTimeout,
-		Label: r.label, Host: hostName(), Logger: slog.New(last), TLSNow: r.tls,
-		OnPulse: func(p holdfast.PulseInfo) {
-			if p.Err != nil {
-				return
-			}
-			select {
-			case w.renewed <- struct{}{}:
-			default:
-			}
-		},
-	})
+	client, err := r.connect(ctx, w.renewed, last, nil)
 	if err != nil {
-		return nil, unreachable(r.servers, err)
+		return nil, err
 	}
 	return &acquisition{runRequest: r, client: client, last: last, say: w.say}, nil
 }

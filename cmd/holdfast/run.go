@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,26 +27,19 @@ const (
 
 // A runRequest is what the command line of run asks for.
 type runRequest struct {
-	name    string
-	argv    []string
-	servers string
-	tls     func() *tls.Config // nil: without TLS
-	tlsSay  *lateSay           // what tls says
-	options holdfast.Options   // of the lease
-	grace   time.Duration
+	guarded
 	acquire cluster.AcquireOptions
 	wait    time.Duration // 0: without limit
-	label   string
 
 	conflictCode int
 }
 
 // runFlags are the flags of run as they stand on the command line.
 type runFlags struct {
-	wait, ttl, grace, oncePer, maxHold time.Duration
-	noWait, shared, retryFailed        bool
-	limit, conflictCode                int
-	value, label                       string
+	guardedFlags
+	wait, oncePer, maxHold      time.Duration
+	noWait, shared, retryFailed bool
+	limit, conflictCode         int
 }
 
 func runCmd() *cobra.Command {
@@ -102,78 +93,37 @@ the resource.
 
 func (f *runFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	duration := func(d *time.Duration, name string, min, max time.Duration, usage string) {
-		fs.Var(&durationValue{d: d, min: min, max: max}, name, usage)
-	}
-	duration(&f.wait, "wait", time.Millisecond, 0, "how long to wait for the lock, once a server answers (default: without limit)")
+	f.guardedFlags.register(cmd)
+	durationFlag(cmd, &f.wait, "wait", time.Millisecond, 0, "how long to wait for the lock, once a server answers (default: without limit)")
 	boolFlag(fs, &f.noWait, "no-wait", "do not wait: exit with 75 if the lock is held")
-	duration(&f.ttl, "ttl", holdfast.MinTTL, holdfast.MaxTTL, "how long the lock outlives its last renewal, 1s to 24h (default 15s)")
-	duration(&f.grace, "grace", time.Millisecond, 0, "time between SIGTERM and SIGKILL, at most half of --ttl (default: the smaller of 5s and ttl/3)")
 	boolFlag(fs, &f.shared, "shared", "hold the lock beside other shared holders")
 	fs.Var(&intValue{&f.limit, 1, maxLimit}, "limit", "how many may hold the lock at a time; the same for all who use it; 1 to 10000")
-	duration(&f.oncePer, "once-per", time.Millisecond, maxPeriod, "run at most once in this period, over all hosts; else exit with 75 at once")
+	durationFlag(cmd, &f.oncePer, "once-per", time.Millisecond, maxPeriod, "run at most once in this period, over all hosts; else exit with 75 at once")
 	boolFlag(fs, &f.retryFailed, "retry-failed", "with --once-per: a run that failed may be repeated within the period")
-	duration(&f.maxHold, "max-hold", time.Millisecond, maxPeriod, "end the command after this long, or up to ttl/6 later, when its next renewal tells")
-	fs.StringVar(&f.value, "value", "", "`text` to publish with the lock while it is held, at most 4096 bytes")
-	fs.StringVar(&f.label, "label", "", "who holds the lock, for people, at most 256 bytes (default: user and command)")
+	durationFlag(cmd, &f.maxHold, "max-hold", time.Millisecond, maxPeriod, "end the command after this long, or up to ttl/6 later, when its next renewal tells")
 	fs.Var(&intValue{&f.conflictCode, 0, 255}, "conflict-exit-code", "exit code instead of 75, 0 to 255")
-	serverFlag(cmd)
 }
 
 // request checks the whole command line. Nothing is sent before it is right.
 func (f *runFlags) request(cmd *cobra.Command, args []string) (*runRequest, error) {
-	dash := cmd.ArgsLenAtDash()
-	switch {
-	case dash < 0 && len(args) > 1:
-		return nil, usagef("the command must stand after '--': holdfast run %s -- %s", printable(args[0]), printable(strings.Join(args[1:], " ")))
-	case dash < 0 || len(args) == dash:
-		return nil, usagef("no command: want holdfast run NAME [flags] -- CMD [ARG…]")
-	case dash == 0:
-		return nil, usagef("no lock name: want holdfast run NAME [flags] -- CMD [ARG…]")
-	case dash > 1:
-		return nil, usagef("%d arguments before '--', want one, the lock's name: holdfast run NAME [flags] -- CMD [ARG…]", dash)
-	}
-	r := &runRequest{name: args[0], argv: args[dash:], wait: f.wait, conflictCode: f.conflictCode}
-	if err := checkLockName(r.name); err != nil {
+	g, err := f.guardedFlags.request(cmd, args)
+	if err != nil {
 		return nil, err
 	}
-	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	switch {
-	case f.noWait && changed("wait"):
+	case f.noWait && cmd.Flags().Changed("wait"):
 		return nil, usagef("--wait and --no-wait exclude each other: give one of them")
 	case f.shared && f.limit > 1:
 		return nil, usagef("--shared and --limit %d exclude each other: a lock with permits has no shared holders", f.limit)
-	case f.retryFailed && !changed("once-per"):
+	case f.retryFailed && !cmd.Flags().Changed("once-per"):
 		return nil, usagef("--retry-failed needs --once-per PERIOD")
-	case len(f.value) > maxValue:
-		return nil, usagef("--value has %d bytes: want at most %d", len(f.value), maxValue)
-	case len(f.label) > holdfast.MaxLabel:
-		return nil, usagef("--label has %d bytes: want at most %d", len(f.label), holdfast.MaxLabel)
-	case f.label != clean(f.label):
-		return nil, usagef("--label %q: want UTF-8 without control characters", f.label)
 	}
-	var err error
-	if r.options, r.grace, err = holdfast.RunTiming(f.ttl, f.grace); err != nil {
-		return nil, withCode(exitUsage, fmt.Errorf("--ttl and --grace: %w", err))
-	}
-	if r.servers, err = serverList(cmd); err != nil {
-		return nil, err
-	}
-	r.tlsSay = &lateSay{say: saying(cmd)}
-	if r.tls, err = clientTLS(cmd, r.tlsSay.now); err != nil {
-		return nil, err
-	}
+	r := &runRequest{guarded: g, wait: f.wait, conflictCode: f.conflictCode}
 	r.acquire = cluster.AcquireOptions{
-		Try: f.noWait, Shared: f.shared, OncePer: f.oncePer, RetryFailed: f.retryFailed, MaxHold: f.maxHold,
+		Try: f.noWait, Shared: f.shared, OncePer: f.oncePer, RetryFailed: f.retryFailed, MaxHold: f.maxHold, Value: g.value,
 	}
 	if f.limit > 1 {
 		r.acquire.Limit = uint32(f.limit)
-	}
-	if changed("value") {
-		r.acquire.Value = []byte(f.value)
-	}
-	if r.label = f.label; r.label == "" {
-		r.label = clean(userName() + ": " + filepath.Base(r.argv[0]))
 	}
 	return r, nil
 }
@@ -224,9 +174,7 @@ func (r *runRequest) run(ctx context.Context) error {
 func (r *runRequest) guard(grant *holdfast.Grant, w *wrapper) error {
 	w.lease, w.cmd.env = grant, childEnv(os.Environ(), grant)
 	end := w.run()
-	if len(end.survivors) > 0 {
-		w.say("these processes left the command's group and live on, without the lock: %s", listed(end.survivors))
-	}
+	w.survivors(end)
 	failed := end.err != nil || end.lost != nil || end.code != 0
 	var opts []holdfast.ReleaseOption
 	if failed {
