@@ -90,6 +90,9 @@ func (s *Store) chooseSnapshot(sc *scan) (*raftpb.Snapshot, error) {
 			break
 		}
 	}
+	if chosen == nil && s.meta.Joined && len(recorded) == 0 && sc.first.index == 0 && sc.last == 0 {
+		return nil, s.dropOrphans() // nothing was received yet
+	}
 	if chosen == nil {
 		return nil, &CorruptError{File: s.snapDir(), What: fmt.Sprintf("none of the %d snapshots that the log records is there: restore this node from a backup or replace it", len(recorded))}
 	}

@@ -26,8 +26,11 @@ type Meta struct {
 	Group uint64 `json:"group_id"`
 	// Incarnation is that of the cluster, 0 before it was set up.
 	Incarnation uint64 `json:"incarnation,string"`
-	// Member is false until [Store.Bootstrap] is complete.
+	// Member is false until [Store.Bootstrap] or [Store.Join] is complete.
 	Member bool `json:"member"`
+	// Joined: the member joined a cluster that ran already, so that its log
+	// may be without a snapshot until it has received one.
+	Joined bool `json:"joined,omitempty"`
 }
 
 const (

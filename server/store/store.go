@@ -67,7 +67,8 @@ type Store struct {
 
 // Recovered is what a store held when it was opened.
 type Recovered struct {
-	// Snapshot is the newest complete snapshot.
+	// Snapshot is the newest complete snapshot; nil on a member that joined
+	// and has not received one yet.
 	Snapshot *raftpb.Snapshot
 	// HardState is the last that was saved.
 	HardState *raftpb.HardState
@@ -135,26 +136,42 @@ func (s *Store) Recovered() Recovered { return s.found }
 // that is still new.
 func (s *Store) Bootstrap(incarnation uint64, first *raftpb.Snapshot) error {
 	return s.do("bootstrap", func() error {
-		if s.meta.Member || incarnation == 0 {
-			return fmt.Errorf("store: bootstrap of a member, or without an incarnation")
+		if first == nil {
+			return fmt.Errorf("store: bootstrap without a snapshot")
 		}
-		meta := s.meta
-		meta.Member, meta.Incarnation = true, incarnation
-		if err := s.create(meta, first); err != nil {
-			return err
-		}
-		if err := s.step("meta"); err != nil {
-			return err
-		}
-		if err := writeFileSync(filepath.Join(s.root, metaFile), meta.encode()); err != nil {
-			return err
-		}
-		s.meta = meta
-		return s.recover()
+		return s.setUp(incarnation, first)
 	})
 }
 
-// create writes the first log and snapshot of a group.
+// Join sets the store up for a member of a cluster that runs already: with its
+// incarnation, an empty log and no snapshot, which the leader sends. It is for
+// a store whose Meta().Member is false, like Bootstrap.
+func (s *Store) Join(incarnation uint64) error {
+	return s.do("join", func() error { return s.setUp(incarnation, nil) })
+}
+
+// setUp makes the store a member's; first is nil for one that joins.
+func (s *Store) setUp(incarnation uint64, first *raftpb.Snapshot) error {
+	if s.meta.Member || incarnation == 0 {
+		return fmt.Errorf("store: bootstrap of a member, or without an incarnation")
+	}
+	meta := s.meta
+	meta.Member, meta.Incarnation, meta.Joined = true, incarnation, first == nil
+	if err := s.create(meta, first); err != nil {
+		return err
+	}
+	if err := s.step("meta"); err != nil {
+		return err
+	}
+	if err := writeFileSync(filepath.Join(s.root, metaFile), meta.encode()); err != nil {
+		return err
+	}
+	s.meta = meta
+	return s.recover()
+}
+
+// create writes the first log and, unless the member joins, the first snapshot
+// of a group.
 func (s *Store) create(meta Meta, first *raftpb.Snapshot) error {
 	if err := os.MkdirAll(s.snapDir(), 0o700); err != nil {
 		return err
@@ -163,8 +180,10 @@ func (s *Store) create(meta Meta, first *raftpb.Snapshot) error {
 	if err := s.step("snapshot file"); err != nil {
 		return err
 	}
-	if err := snap.New(bridge(s.log), s.snapDir()).SaveSnap(first); err != nil {
-		return err
+	if first != nil {
+		if err := snap.New(bridge(s.log), s.snapDir()).SaveSnap(first); err != nil {
+			return err
+		}
 	}
 	if err := syncDir(s.snapDir()); err != nil {
 		return err
@@ -175,7 +194,7 @@ func (s *Store) create(meta Meta, first *raftpb.Snapshot) error {
 	}
 	hs := &raftpb.HardState{Term: new(md.GetTerm()), Vote: new(uint64(0)), Commit: new(md.GetIndex())}
 	err = w.Save(hs, nil)
-	if err == nil {
+	if err == nil && first != nil {
 		err = w.SaveSnapshot(walSnapshot(first))
 	}
 	if cerr := w.Close(); err == nil {
