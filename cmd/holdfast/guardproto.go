@@ -60,6 +60,7 @@ const (
 type guardLine struct {
 	file *os.File
 	out  chan any
+	quit chan struct{} // closed when nobody reads any more
 	sent chan struct{} // closed when everything before finish was written
 }
 
@@ -70,12 +71,20 @@ func newLine(fd int) (*guardLine, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	l := &guardLine{file: os.NewFile(uintptr(fd), "guardian line"), out: make(chan any, lineBacklog), sent: make(chan struct{})}
+	l := &guardLine{file: os.NewFile(uintptr(fd), "guardian line"), out: make(chan any, lineBacklog), quit: make(chan struct{}), sent: make(chan struct{})}
 	go func() {
 		defer close(l.sent)
 		enc := json.NewEncoder(l.file)
-		for msg := range l.out {
-			_ = enc.Encode(msg) // the reading side finds out that the line broke
+		for {
+			select {
+			case msg, ok := <-l.out:
+				if !ok {
+					return
+				}
+				_ = enc.Encode(msg) // the reading side finds out that the line broke
+			case <-l.quit:
+				return
+			}
 		}
 	}()
 	return l, nil
@@ -95,6 +104,12 @@ func (l *guardLine) send(msg any) {
 func (l *guardLine) finish() {
 	close(l.out)
 	<-l.sent
+}
+
+// close ends the line. What is sent after it goes nowhere.
+func (l *guardLine) close() {
+	l.file.Close()
+	close(l.quit)
 }
 
 // receive passes each message of the stream on until it ends.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -92,4 +93,36 @@ func checkInterpreter(name, path string) error {
 		return withCode(exitNotFound, fmt.Errorf("command %q cannot be executed: its interpreter %q is not found; nothing was acquired", name, fields[0]))
 	}
 	return nil
+}
+
+// startError names the command for an error of starting the processes around
+// it that is the command line's own fault.
+func startError(path string, errno int, err error) error {
+	if syscall.Errno(errno) == unix.E2BIG {
+		return &execError{path: path, errno: unix.E2BIG}
+	}
+	return err
+}
+
+// An execError says why a command could not be executed.
+type execError struct {
+	path  string
+	errno syscall.Errno
+}
+
+func (e *execError) Error() string {
+	switch e.errno {
+	case unix.ENOEXEC:
+		return fmt.Sprintf("%s is not executable: it is neither a program nor a script that names its interpreter (#!); run it as: sh %s", e.path, e.path)
+	case unix.E2BIG:
+		return fmt.Sprintf("%s: the arguments and the environment are too long for the system", e.path)
+	}
+	return fmt.Sprintf("%s cannot be executed: %v", e.path, e.errno)
+}
+
+func (e *execError) exitCode() int {
+	if e.errno == unix.ENOENT {
+		return exitNotFound
+	}
+	return exitNotExec
 }

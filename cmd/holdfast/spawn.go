@@ -108,19 +108,49 @@ type tie struct {
 }
 
 func newTie() (t tie, err error) {
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
 	var a, b [2]int
 	if err := unix.Pipe2(a[:], unix.O_CLOEXEC); err != nil {
 		return t, os.NewSyscallError("pipe", err)
 	}
+	t.wrapperRead, t.guardianWrite = a[0], a[1]
 	if err := unix.Pipe2(b[:], unix.O_CLOEXEC); err != nil {
 		return t, os.NewSyscallError("pipe", err)
 	}
-	t = tie{wrapperRead: a[0], guardianWrite: a[1], guardianRead: b[0], wrapperWrite: b[1]}
-	if t.wrapperWrite, err = raiseAbove(t.wrapperWrite, t.wrapperRead); err != nil {
+	t.guardianRead, t.wrapperWrite = b[0], b[1]
+	high, err := raiseAbove(t.wrapperWrite, t.wrapperRead)
+	if err != nil {
 		return t, err
 	}
-	t.guardianWrite, err = raiseAbove(t.guardianWrite, t.guardianRead)
-	return t, err
+	t.wrapperWrite = high
+	if high, err = raiseAbove(t.guardianWrite, t.guardianRead); err != nil {
+		return t, err
+	}
+	t.guardianWrite = high
+	return t, nil
+}
+
+// passed closes the guardian's ends in this process, once the guardian has
+// them.
+func (t *tie) passed() { closeAll(&t.guardianRead, &t.guardianWrite) }
+
+// close gives up all ends that this process has.
+func (t *tie) close() {
+	closeAll(&t.wrapperRead, &t.wrapperWrite, &t.guardianRead, &t.guardianWrite)
+}
+
+// closeAll closes descriptors and forgets them; 0 is none.
+func closeAll(fds ...*int) {
+	for _, fd := range fds {
+		if *fd != 0 {
+			unix.Close(*fd)
+			*fd = 0
+		}
+	}
 }
 
 // armTie makes the kernel send SIGKILL to the process group pgid when the last

@@ -44,13 +44,14 @@ type wrapper struct {
 	cmd     command
 	lease   lease
 	renewed chan struct{} // gets a value after a renewal; may be nil
+	again   bool          // another command may follow in this process
 	say     func(format string, args ...any)
 
 	line     *guardLine
 	reports  chan report
 	gone     chan error // the guardian ended, or could not be started
 	signals  chan os.Signal
-	tieRead  int
+	tie      tie
 	guardPID int
 	pgid     int // the command's group; 0 before there is one
 	running  bool
@@ -81,8 +82,7 @@ func (w *wrapper) run() commandEnd {
 	if err := w.start(); err != nil {
 		return commandEnd{err: err}
 	}
-	defer w.term.close()
-	defer w.line.file.Close()
+	defer w.close()
 	timer, err := newBootTimer()
 	if err != nil {
 		return commandEnd{err: err} // the guardian ends with its line
@@ -119,8 +119,26 @@ func (w *wrapper) run() commandEnd {
 	return w.end
 }
 
+// close frees what the command's run needed.
+func (w *wrapper) close() {
+	w.term.close()
+	if w.line != nil {
+		w.line.close()
+	}
+	if w.again {
+		// Nobody is left in the group whom this could kill.
+		w.tie.close()
+	}
+}
+
 // start starts the guardian, and with it the child's stub.
-func (w *wrapper) start() error {
+func (w *wrapper) start() (err error) {
+	w.term = &terminal{fd: -1}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
 	// If the guardian is killed, the child comes to the wrapper.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl PR_SET_CHILD_SUBREAPER", err)
@@ -129,12 +147,12 @@ func (w *wrapper) start() error {
 	if err != nil {
 		return os.NewSyscallError("socketpair", err)
 	}
-	t, err := newTie()
-	if err != nil {
+	if w.tie, err = newTie(); err != nil {
+		unix.Close(pair[0])
+		unix.Close(pair[1])
 		return err
 	}
-	w.tieRead = t.wrapperRead
-	fds := []int{pair[1], t.guardianRead, t.guardianWrite}
+	fds := []int{pair[1], w.tie.guardianRead, w.tie.guardianWrite}
 	list := fmt.Sprintf("%d,%d,%d", fds[0], fds[1], fds[2])
 	argv := append([]string{guardCommand, list, w.cmd.grace.String(), w.cmd.path}, w.cmd.argv...)
 	started := make(chan int, 1)
@@ -150,9 +168,8 @@ func (w *wrapper) start() error {
 		w.gone <- err
 	}()
 	w.guardPID = <-started
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
+	unix.Close(pair[1])
+	w.tie.passed()
 	if w.line, err = newLine(pair[0]); err != nil {
 		return err
 	}
@@ -292,7 +309,9 @@ func (w *wrapper) reported(r report) {
 		w.started(r.PID)
 	case reportRunning:
 		w.running = true
-		dropStdio()
+		if !w.again {
+			dropStdio()
+		}
 		for _, s := range w.held {
 			w.signalled(s)
 		}
@@ -323,7 +342,7 @@ func (w *wrapper) reported(r report) {
 // stand before.
 func (w *wrapper) started(pgid int) {
 	w.pgid = pgid
-	if err := armTie(w.tieRead, pgid); err != nil {
+	if err := armTie(w.tie.wrapperRead, pgid); err != nil {
 		w.end.err = err
 		w.line.file.Close() // the guardian ends, and the stub with it
 		return
@@ -446,36 +465,4 @@ func (w *wrapper) reapGroup() []procEntry {
 		}
 	}
 	return nil
-}
-
-// startError names the command for an error of starting the processes around
-// it that is the command line's own fault.
-func startError(path string, errno int, err error) error {
-	if syscall.Errno(errno) == unix.E2BIG {
-		return &execError{path: path, errno: unix.E2BIG}
-	}
-	return err
-}
-
-// An execError says why a command could not be executed.
-type execError struct {
-	path  string
-	errno syscall.Errno
-}
-
-func (e *execError) Error() string {
-	switch e.errno {
-	case unix.ENOEXEC:
-		return fmt.Sprintf("%s is not executable: it is neither a program nor a script that names its interpreter (#!); run it as: sh %s", e.path, e.path)
-	case unix.E2BIG:
-		return fmt.Sprintf("%s: the arguments and the environment are too long for the system", e.path)
-	}
-	return fmt.Sprintf("%s cannot be executed: %v", e.path, e.errno)
-}
-
-func (e *execError) exitCode() int {
-	if e.errno == unix.ENOENT {
-		return exitNotFound
-	}
-	return exitNotExec
 }
