@@ -187,6 +187,7 @@ func TestImportClosure(t *testing.T) {
 		{"holdfast/gate/memgate", []string{"holdfast/driver", "holdfast/internal", "github.com", "google.golang.org"}},
 		{"holdfast/cmd/holdfast", []string{"holdfast/lab/internal", "github.com/chromedp"}},
 		{"holdfast/gate/sqlgate", []string{"holdfast/driver", "holdfast/internal", "modernc.org", "github.com", "google.golang.org"}},
+		{"holdfast/gate/filegate", []string{"holdfast/driver", "holdfast/internal", "database/sql", "github.com", "golang.org/x", "google.golang.org"}},
 	}
 	for _, c := range cases {
 		cmd := exec.Command("go", "list", "-deps", c.pkg)
