@@ -52,6 +52,7 @@ var pageTests = []struct {
 	{"eight tabs and a ninth", eightTabs},
 	{"five steps by clicks", fiveStepsByClicks},
 	{"five steps by keyboard", fiveStepsByKeyboard},
+	{"small screens", smallScreen},
 	{"accessible in every state", accessible},
 	{"killed server", killedServer},
 	{"hostile values", hostileValues},
@@ -66,6 +67,7 @@ var pageTests = []struct {
 	{"reload keeps the world", reloadKeeps},
 	{"reduced motion", reducedMotion},
 	{"no sideways scroll", noSidewaysScroll},
+	{"nothing is cut", nothingCut},
 	{"marking an event everywhere", marking},
 	{"log downloads", logDownloads},
 }

@@ -65,6 +65,18 @@ test('no sentence of an unfinished step says undefined', () => {
 	} });
 });
 
+test('each action says where there is something to see, and that is a piece of the page', () => {
+	const markup = readFileSync(new URL('../page/index.html', import.meta.url), 'utf8');
+	for (const scene of scenes) {
+		for (const action of scene.steps.flatMap((step) => step.actions)) {
+			assert.ok(action.aside || action.sights.length > 0, action.label);
+			for (const sight of action.sights) {
+				assert.match(markup, new RegExp(`<hf-${sight} `), action.label);
+			}
+		}
+	}
+});
+
 test('before each click the guide names one button that can be pressed', () => {
 	walk(log.events, { pick: (p, state, event) => {
 		const { action, off } = placeOf(pausedHolder, p, state);

@@ -174,13 +174,17 @@ func (t *Tab) Await(expression string, within time.Duration) error {
 	}
 }
 
-// spot finds the middle of an element, scrolled into view, and who is drawn
-// there on top.
-const spot = `((css) => {
+// spot finds the middle of an element, scrolled into view if that is wanted,
+// and who is drawn there on top.
+const spot = `(async (css, scroll) => {
 	const e = document.querySelector(css);
 	if (!e) return {why: "there is no " + css};
-	e.scrollIntoView({block: "center", inline: "nearest", behavior: "instant"});
-	const r = e.getBoundingClientRect();
+	if (scroll) e.scrollIntoView({block: "center", inline: "nearest", behavior: "instant"});
+	let r = e.getBoundingClientRect();
+	for (let before = null, looks = 0; (!before || before.top !== r.top || before.left !== r.left) && looks < 60; looks++) {
+		await new Promise((then) => setTimeout(then, 20));
+		[before, r] = [r, e.getBoundingClientRect()];
+	}
 	if (r.width === 0 || r.height === 0) return {why: css + " has no size"};
 	const x = r.left + r.width / 2, y = r.top + r.height / 2;
 	const top = document.elementFromPoint(x, y);
@@ -188,12 +192,17 @@ const spot = `((css) => {
 	if (!top || !(e === top || e.contains(top) || (label && label.control === e)))
 		return {why: css + " is covered at its middle (" + x + ", " + y + ") by " + (top ? top.outerHTML.slice(0, 120) : "nothing: it lies outside the window")};
 	return {x, y};
-})(%s)`
+})(%s, %t)`
 
-// Click presses the left mouse button in the middle of the first element that
-// css selects. It fails if something else lies on top of that place, as a
-// person would.
-func (t *Tab) Click(css string) error {
+// Click scrolls to the first element that css selects and presses the left
+// mouse button in the middle of it, once it stands still. It fails if something
+// else lies on top of that place, as a person would.
+func (t *Tab) Click(css string) error { return t.click(css, true) }
+
+// ClickInPlace is Click without scrolling: it fails if the place is not in view.
+func (t *Tab) ClickInPlace(css string) error { return t.click(css, false) }
+
+func (t *Tab) click(css string, scroll bool) error {
 	quoted, err := json.Marshal(css)
 	if err != nil {
 		return err
@@ -201,7 +210,7 @@ func (t *Tab) Click(css string) error {
 	at, err := Eval[struct {
 		X, Y float64
 		Why  string
-	}](t, strings.Replace(spot, "%s", string(quoted), 1))
+	}](t, fmt.Sprintf(spot, quoted, scroll))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@
  */
 
 import { h, put, say } from './dom.js';
+import { show } from './view.js';
 
 /** @typedef {import('../types.js').State} State */
 /** @typedef {import('../scenes/index.js').Target} Target */
@@ -32,6 +33,8 @@ export class Guide extends HTMLElement {
 	#cued = null;
 	#steps = '';
 	#listed = '';
+	/** The place in the story at which something was brought into view last. @type {string|null} */
+	#sighted = null;
 	#closed = false;
 
 	/** @param {GuideContext} ctx */
@@ -66,6 +69,7 @@ export class Guide extends HTMLElement {
 		this.#showClosing(tour, state);
 		this.#showFree(tour);
 		this.#point(tour);
+		this.#bringIntoView(tour, state);
 	}
 
 	/** @param {string} id @returns {HTMLElement} */
@@ -112,9 +116,11 @@ export class Guide extends HTMLElement {
 			list.replaceChildren(...step.actions.map((one) => h('li', {}, h('span', { class: 'tick', 'aria-hidden': 'true' }),
 				one.label, h('span', { class: 'unseen' }))));
 		}
+		// Of a step that begins with a reset nothing is done before it, whatever the round before has in it.
+		const old = step.fresh && !step.actions[0].done(state);
 		step.actions.forEach((one, i) => {
 			const item = list.children[i];
-			const done = tour.progress.finished || one.done(state);
+			const done = tour.progress.finished || (!old && one.done(state));
 			put(item, 'data-done', done);
 			put(item, 'aria-current', one === action ? 'step' : null);
 			say(/** @type {Element} */ (item.lastElementChild), done ? ', done' : '');
@@ -193,14 +199,38 @@ export class Guide extends HTMLElement {
 		if (button !== this.#cued) {
 			this.#cued?.removeAttribute('data-cue');
 			this.#cued = button;
-			if (button && cue !== 'next' && tour.progress.done + tour.progress.step > 1) {
-				button.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+			if (button && !this.contains(button)) {
+				const begun = tour.progress.done + tour.progress.step > 1;
+				show([button, (begun && button.closest('[data-hf]')) || button]);
 			}
 		}
 		if (button) {
 			put(button, 'data-cue', true);
 			put(button, 'data-cue-playing', tour.player.playing && !tour.player.paused);
 		}
+	}
+
+	/**
+	 * Brings into view what there is to see, when no button of the stage is to be pressed there. What a page shows when it
+	 * comes, and what is done in free play, stays where it is.
+	 * @param {Tour} tour @param {State} state
+	 */
+	#bringIntoView(tour, state) {
+		const { progress, player } = tour;
+		const { step, action, off } = tour.place();
+		const place = `${step.id} ${progress.finished ? 'done' : action?.label ?? 'all'}`;
+		if (place === this.#sighted || state.round === 0 || player.arranging) {
+			return;
+		}
+		const first = this.#sighted === null;
+		this.#sighted = place;
+		const last = progress.finished ? step.actions[step.actions.length - 1] : action;
+		if (first || off !== '' || progress.free || !last || (!progress.finished && last.target)) {
+			return;
+		}
+		const pieces = last.sights.flatMap((sight) => document.querySelector(`hf-${sight}`) ?? []);
+		// The guide itself may have grown just now: it is measured before the next frame.
+		requestAnimationFrame(() => show(pieces, true));
 	}
 
 	#listen() {

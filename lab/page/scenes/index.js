@@ -11,10 +11,12 @@ import { pausedHolder } from './paused-holder.js';
 /** @typedef {import('../types.js').Name} Name */
 
 /** @typedef {{do: Do, worker: Name}|'compare'|'reset'} Target the button that an action presses */
+/** @typedef {'service'|'lease'|'gate'|'ledger'|'timeline'} Sight a piece of the page to look at */
 /** @typedef {object} Action one thing to do, or, without a target, to wait for
  * @property {string} label in a word or two
  * @property {string} text what to do
  * @property {string} watch what to look at meanwhile
+ * @property {Sight[]} sights where that is, the most important one first: on a small screen the guide brings it into view
  * @property {Target} [target]
  * @property {(state: State) => boolean} done
  * @property {boolean} [aside] not needed by the steps that follow
