@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -65,9 +66,13 @@ end and then removes holdfast-drill-* from the directory for temporary files
 			if err := o.validate(); err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context())
+			ctx, end, stop := untilAsked(cmd.Context())
 			defer stop()
-			return runDrill(ctx, o, newTeller(cmd.OutOrStdout(), o.output == "json"))
+			err := runDrill(ctx, o, newTeller(listened{cmd.OutOrStdout(), end}, o.output == "json"))
+			if why := context.Cause(ctx); why != nil && !errors.Is(err, why) {
+				err = errors.Join(why, err)
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -136,25 +141,47 @@ func runDrill(ctx context.Context, o drillFlags, out *teller) (err error) {
 	return nil
 }
 
-// untilSignal returns a context that ends when the program is asked to end,
-// or nobody reads its output any more; its cause carries the exit code.
-func untilSignal(parent context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(parent)
+// untilAsked returns a context that ends when the program is asked to end, by
+// a signal or by end; its cause carries the exit code.
+func untilAsked(parent context.Context) (ctx context.Context, end context.CancelCauseFunc, stop func()) {
+	ctx, end = context.WithCancelCause(parent)
+	// That a reader has left is told by the error of the write. The signal,
+	// which would end the program before it has cleared up, also comes for the
+	// pipe to a worker that has just ended, and for sockets.
+	signal.Ignore(syscall.SIGPIPE)
 	asked := make(chan os.Signal, 1)
-	// SIGPIPE too: unasked for, it would end the program before it has cleared up.
-	signal.Notify(asked, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	signal.Notify(asked, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		select {
 		case sig := <-asked:
 			number, _ := sig.(syscall.Signal)
-			cancel(&codedError{exitSignal + int(number), fmt.Errorf("ended by %s; nothing is left behind", signalName(number))})
+			end(&codedError{exitSignal + int(number), fmt.Errorf("ended by %s; nothing is left behind", signalName(number))})
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, func() {
+	return ctx, end, func() {
 		signal.Stop(asked)
-		cancel(nil)
+		end(nil)
 	}
+}
+
+// listened is where the story goes. When nobody takes it any more, the drill
+// ends.
+type listened struct {
+	io.Writer
+	end context.CancelCauseFunc
+}
+
+// Write implements io.Writer.
+func (l listened) Write(b []byte) (int, error) {
+	n, err := l.Writer.Write(b)
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		l.end(unread(err))
+	case err != nil:
+		l.end(withCode(exitFailure, fmt.Errorf("the story cannot be printed: %w; nothing is left behind", err)))
+	}
+	return n, err
 }
 
 func plays(fencing string) []bool {

@@ -154,6 +154,26 @@ func TestDrillLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestDrillWhoseOutputIsLost: a story that nobody got was not told.
+func TestDrillWhoseOutputIsLost(t *testing.T) {
+	t.Parallel()
+	cmd, dir := drillRun(t, "--ttl", "1s", "--fencing", "on")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = full, &said
+	_ = cmd.Run()
+	if code := cmd.ProcessState.ExitCode(); code != exitFailure || !strings.Contains(said.String(), "cannot be printed") {
+		t.Errorf("exit code %d, want %d; it said %q", code, exitFailure, &said)
+	}
+	if left := leftovers(t, dir); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
 // sweepersOf lists the sweepers of directories below dir.
 func sweepersOf(t *testing.T, dir string) []int {
 	t.Helper()
