@@ -44,6 +44,12 @@ var (
 	ErrDamaged = errors.New("backup is damaged")
 )
 
+// IsBad reports whether err says that a file is not a good backup, and not that
+// it could not be read.
+func IsBad(err error) bool {
+	return errors.Is(err, ErrNotBackup) || errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrTruncated) || errors.Is(err, ErrDamaged)
+}
+
 // Header says what a backup holds. Numbers of 64 bits are strings in JSON.
 type Header struct {
 	Domain         string `json:"domain"`      // 32 hexadecimal digits

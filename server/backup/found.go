@@ -23,8 +23,9 @@ type Options struct {
 	// Without it the domain is kept, and gates go on.
 	NewDomain bool
 	// Above, if not 0, is the number of a token that must lie below every
-	// new one.
-	Above uint64
+	// new one; AboveDomain, if not zero, is its domain.
+	Above       uint64
+	AboveDomain [16]byte
 	// Today is the wall clock's time.
 	Today time.Time
 	// Logger gets warnings; default slog.Default().
@@ -54,6 +55,8 @@ type Begun struct {
 var (
 	// ErrClock: the wall clock cannot be right.
 	ErrClock = errors.New("this machine's clock cannot be right")
+	// ErrOtherDomain: the token to go above is of another domain.
+	ErrOtherDomain = errors.New("token is of another domain")
 	// ErrNoEpoch: no epoch is left above what must lie below.
 	ErrNoEpoch = errors.New("no epoch is left")
 )
@@ -95,6 +98,9 @@ func Restore(r io.Reader, o Options) (Header, Begun, error) {
 // begin makes a data directory whose service goes on from s, which is last
 // changed in a term. It changes s.
 func begin(s *core.State, term uint64, o Options) (Begun, error) {
+	if o.AboveDomain != ([16]byte{}) && o.AboveDomain != s.Domain() {
+		return Begun{}, fmt.Errorf("%w: it is of %x, and the data of %x: the numbers of two domains have no order; take a token of the right one", ErrOtherDomain, o.AboveDomain, s.Domain())
+	}
 	epoch, err := NextEpoch(s.Epoch(), o.Today, o.Above)
 	if err != nil {
 		return Begun{}, err

@@ -263,12 +263,17 @@ func TestRestoreRefuses(t *testing.T) {
 	if _, _, err := Restore(bytes.NewReader(file[:len(file)-1]), damaged); !errors.Is(err, ErrTruncated) {
 		t.Error(err)
 	}
+	other := options(t)
+	other.Above, other.AboveDomain = 5, [16]byte{1}
+	if _, _, err := Restore(bytes.NewReader(file), other); !errors.Is(err, ErrOtherDomain) {
+		t.Error(err)
+	}
 	early := options(t)
 	early.Today = time.Unix(0, 0)
 	if _, _, err := Restore(bytes.NewReader(file), early); !errors.Is(err, ErrClock) {
 		t.Error(err)
 	}
-	for _, o := range []Options{damaged, early, full} {
+	for _, o := range []Options{damaged, early, other, full} {
 		if left, _ := filepath.Glob(filepath.Dir(o.Dir) + "/*" + unfinished); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
 		}
@@ -376,7 +381,12 @@ func TestRecoverRefuses(t *testing.T) {
 	st, err := store.Open(store.Options{Dir: fresh, Logger: quiet})
 	mustDo(t, err)
 	mustDo(t, st.Close())
-	for _, dir := range []string{empty, none, fresh, from + unfinished} {
+	joined := filepath.Join(t.TempDir(), "joined")
+	st, err = store.Open(store.Options{Dir: joined, Logger: quiet})
+	mustDo(t, err)
+	mustDo(t, st.Join(7))
+	mustDo(t, st.Close())
+	for _, dir := range []string{empty, none, fresh, joined, from + unfinished} {
 		if _, _, err := Recover(dir, options(t)); !errors.Is(err, ErrNoData) {
 			t.Errorf("%s: %v", dir, err)
 		}

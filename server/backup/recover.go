@@ -51,6 +51,9 @@ func Recover(from string, o Options) (Survivor, Begun, error) {
 	if !old.Meta().Member {
 		return Survivor{}, Begun{}, fmt.Errorf("%w in %s: it was never part of a service", ErrNoData, from)
 	}
+	if old.Recovered().Snapshot == nil {
+		return Survivor{}, Begun{}, fmt.Errorf("%w in %s: the member had joined, and had not received the state yet", ErrNoData, from)
+	}
 	s, term, err := replay(old.Recovered())
 	if err != nil {
 		return Survivor{}, Begun{}, err
