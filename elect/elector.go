@@ -107,7 +107,7 @@ func (e *Elector) Run(ctx context.Context, work func(ctx context.Context, g *hol
 	tries := 0
 	for {
 		end := e.stand(ctx, work)
-		e.log(end)
+		e.log(ctx, end)
 		stop, err := e.isLast(ctx, end)
 		if stop {
 			why = cmp.Or(err, errReturned)

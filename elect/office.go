@@ -189,8 +189,9 @@ func (e *Elector) republish(ctx context.Context, o *office, published []byte) {
 }
 
 // log tells what became of a try.
-func (e *Elector) log(end ending) {
+func (e *Elector) log(ctx context.Context, end ending) {
 	switch {
+	case !end.worked && ctx.Err() != nil:
 	case end.passed:
 		e.o.Logger.Info("passed the office on to a preferred candidate")
 	case !end.worked:

@@ -69,6 +69,16 @@ const runExitTable = `Exit codes:
   128+n    holdfast itself was ended by signal n before the command started
   1        failed for another reason before the command started`
 
+const electExitTable = `Exit codes:
+  0        ended as a signal asked, or by --stop-on-success; --show: printed
+  n        the command ended with n (128+s by signal s), and --stop-on-failure
+  1        failed for another reason; stderr says why
+  64       bad usage; nothing was started
+  66       --show: nobody is in office
+  69       --show: no server reachable (a candidate waits until one is)
+  126      the command is not executable; nothing was acquired
+  127      the command was not found; nothing was acquired`
+
 // A codedError ends the program with a code of its own. Its text is for a
 // person: what is wrong, what is allowed, what to do.
 type codedError struct {

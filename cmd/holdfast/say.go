@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
 )
 
@@ -10,8 +11,10 @@ import (
 // reader: a full pipe behind stderr must not keep a wrapper from ending its
 // command in time. What does not fit is dropped.
 type sayer struct {
-	lines chan string
-	done  chan struct{}
+	mu     sync.RWMutex // held for reading while something is said
+	closed bool
+	lines  chan string
+	done   chan struct{}
 }
 
 func newSayer(w io.Writer) *sayer {
@@ -27,16 +30,30 @@ func newSayer(w io.Writer) *sayer {
 
 // say prints one message.
 func (t *sayer) say(format string, args ...any) {
-	select {
-	case t.lines <- "holdfast: " + printableLines(fmt.Sprintf(format, args...)) + "\n":
-	default:
-	}
+	_, _ = t.Write([]byte("holdfast: " + printableLines(fmt.Sprintf(format, args...)) + "\n"))
 }
 
-// close prints what is left, for at most a second. say must not be called
-// after it.
+// Write implements io.Writer for what is a message with its name and line end
+// already. What comes after close is dropped.
+func (t *sayer) Write(line []byte) (int, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.closed {
+		return len(line), nil
+	}
+	select {
+	case t.lines <- string(line):
+	default:
+	}
+	return len(line), nil
+}
+
+// close prints what is left, for at most a second.
 func (t *sayer) close() {
+	t.mu.Lock()
+	t.closed = true
 	close(t.lines)
+	t.mu.Unlock()
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	select {
