@@ -14,17 +14,18 @@ import (
 // metrics are those of the calls and of what the log tells. The node has its
 // own; all are in one registry of the server's, never in the default one.
 type metrics struct {
-	calls     *prometheus.CounterVec
-	seconds   *prometheus.HistogramVec
-	events    *prometheus.CounterVec
-	audits    *prometheus.CounterVec
-	denied    prometheus.Counter
-	refusals  prometheus.Counter
-	ahead     prometheus.Counter
-	takeovers prometheus.Counter
-	waiting   prometheus.Gauge
-	watchers  prometheus.Gauge
-	streams   prometheus.Gauge
+	calls      *prometheus.CounterVec
+	seconds    *prometheus.HistogramVec
+	events     *prometheus.CounterVec
+	audits     *prometheus.CounterVec
+	denied     prometheus.Counter
+	unrecorded prometheus.Counter
+	refusals   prometheus.Counter
+	ahead      prometheus.Counter
+	takeovers  prometheus.Counter
+	waiting    prometheus.Gauge
+	watchers   prometheus.Gauge
+	streams    prometheus.Gauge
 }
 
 func counter(name, help string) prometheus.Counter {
@@ -52,15 +53,16 @@ func newMetrics() *metrics {
 		}, []string{"kind", "cause"}),
 		audits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "holdfast", Name: "operator_calls_total",
-			Help: "Operator calls, by call and outcome; each has an audit record in the log.",
+			Help: "Operator calls, by call and outcome; each has a line in this node's log, and a record in the replicated one (denied ones at most once a minute).",
 		}, []string{"call", "outcome"}),
-		denied:    counter("secret_refusals_total", "Calls with a wrong secret for a session."),
-		refusals:  counter("gate_refusals_total", "Refused tokens that gates reported."),
-		ahead:     counter("gate_refusals_ahead_total", "Reports of a token above every number ever minted here: the domain was forked."),
-		takeovers: counter("stream_takeovers_total", "Streams closed because another client process attached with a session's secret."),
-		waiting:   gauge("api_acquires_waiting", "Unary acquires that wait here now."),
-		watchers:  gauge("watchers", "Watch streams, of both kinds, that are open now."),
-		streams:   gauge("streams", "Session streams that are open now."),
+		denied:     counter("secret_refusals_total", "Calls with a wrong secret for a session."),
+		unrecorded: counter("audit_records_lost_total", "Operator calls whose record did not get into the replicated log."),
+		refusals:   counter("gate_refusals_total", "Refused tokens that gates reported."),
+		ahead:      counter("gate_refusals_ahead_total", "Reports of a token above every number ever minted here: the domain was forked."),
+		takeovers:  counter("stream_takeovers_total", "Streams closed because another client process attached with a session's secret."),
+		waiting:    gauge("api_acquires_waiting", "Unary acquires that wait here now."),
+		watchers:   gauge("watchers", "Watch streams, of both kinds, that are open now."),
+		streams:    gauge("streams", "Session streams that are open now."),
 	}
 }
 
@@ -78,7 +80,7 @@ func (m *metrics) register(r prometheus.Registerer, node *Node, v *voices) (unre
 		return 0
 	}
 	all := []prometheus.Collector{
-		m.calls, m.seconds, m.events, m.audits, m.denied, m.refusals, m.ahead, m.takeovers,
+		m.calls, m.seconds, m.events, m.audits, m.denied, m.unrecorded, m.refusals, m.ahead, m.takeovers,
 		m.waiting, m.watchers, m.streams,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "holdfast", Name: "sessions_attached", Help: "Sessions for which a stream to this node speaks."},
 			func() float64 { return float64(v.count()) }),

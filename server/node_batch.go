@@ -26,12 +26,19 @@ type batch struct {
 func (b *batch) take(queue []proposal) []proposal {
 	for i, p := range queue {
 		bytes, ends := size(p.cmd), b.endsOf(p.cmd)
+		record := b.recordOf(p)
+		if record != nil {
+			bytes += size(*record)
+		}
 		fits := len(b.items) == 0 || (len(b.items) < maxEntryCommands && b.bytes+bytes <= maxEntryBytes && (ends == 0 || b.ends+ends <= maxEntryEnds))
 		if b.full || !fits {
 			b.full = true
 			return queue[i:]
 		}
 		b.items = append(b.items, p)
+		if record != nil {
+			b.items = append(b.items, proposal{cmd: *record, sink: func(Answer) {}})
+		}
 		b.bytes, b.ends = b.bytes+bytes, b.ends+ends
 	}
 	return nil
@@ -73,6 +80,8 @@ func size(cmd core.Command) int {
 		return fixed + len(c.Lock)
 	case core.Revoke:
 		return fixed + len(c.Lock) + len(c.By)
+	case core.Audit:
+		return fixed + auditBytes(c)
 	case core.Suspect:
 		return fixed + 10*len(c.Sessions)
 	case core.Clear:

@@ -300,13 +300,18 @@ func drawPlan(members []peer.Facts) *peer.Plan {
 	}
 }
 
-// firstState is the snapshot that each founder writes: the same for all.
-func firstState(p *peer.Plan) (*raftpb.Snapshot, error) {
+// firstState is the snapshot that each founder writes: the same for all. Who
+// founds alone knows what all members can apply, and begins with the newest
+// cluster version; else it is raised by agreement.
+func firstState(p *peer.Plan, newest uint32) (*raftpb.Snapshot, error) {
 	domain, err := hex.DecodeString(p.Domain)
 	if err != nil || len(domain) != 16 || p.Incarnation == 0 || len(p.Members) == 0 {
 		return nil, errors.New("the plan of the founders is damaged")
 	}
 	c := core.Config{Incarnation: p.Incarnation, Domain: [16]byte(domain)}
+	if len(p.Members) == 1 {
+		c.Version = newest
+	}
 	var voters []uint64
 	for _, m := range p.Members {
 		c.Members = append(c.Members, core.Member{ID: m.ID, Name: m.Name, ClientAddr: m.ClientAddr, PeerAddr: m.PeerAddr})

@@ -13,8 +13,9 @@ import (
 // request is one thing that came to the loop from outside. One of cmd, pulse,
 // view, ask and drained is set.
 type request struct {
-	cmd  core.Command
-	sink func(Answer)
+	cmd   core.Command
+	audit *core.Audit // the record of cmd, for the same entry; or nil
+	sink  func(Answer)
 
 	session core.SessionID
 	pulse   func(Pulse)

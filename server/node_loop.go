@@ -38,8 +38,9 @@ const (
 
 // proposal is a command on its way into the log, and who wants its result.
 type proposal struct {
-	cmd  core.Command
-	sink func(Answer) // nil: the lease machine's own
+	cmd   core.Command
+	audit *core.Audit  // goes behind cmd; or nil
+	sink  func(Answer) // nil: the lease machine's own
 }
 
 // flight is the one entry that was proposed and is not yet applied.
@@ -286,7 +287,7 @@ func (l *loop) acceptCommand(r *request, isUrgent bool) {
 		r.answer(err)
 		return
 	}
-	p := proposal{r.cmd, r.sink}
+	p := proposal{cmd: r.cmd, audit: r.audit, sink: r.sink}
 	if _, ok := r.cmd.(core.Open); ok {
 		l.opening++
 	}

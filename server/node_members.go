@@ -390,7 +390,7 @@ func (l *loop) raiseVersion(members []core.Member) {
 		return
 	}
 	l.members.raising = true
-	l.urgent = append(l.urgent, proposal{core.SetVersion{Version: newest}, func(a Answer) {
+	l.urgent = append(l.urgent, proposal{cmd: core.SetVersion{Version: newest}, sink: func(a Answer) {
 		l.members.raising = false
 		if a.Err == nil && a.Result.Status == core.Done {
 			l.log.Info("every member can apply a newer cluster version: it is raised", "version", newest)

@@ -72,7 +72,7 @@ func TestDeposed(t *testing.T) {
 	queued := make(chan Answer, 2)
 	err := n.View(context.Background(), true, func(Reading) { // on the loop
 		role := l.m.Role()
-		l.ordinary = append(l.ordinary, proposal{core.Put{Lock: "v"}, func(x Answer) { queued <- x }})
+		l.ordinary = append(l.ordinary, proposal{cmd: core.Put{Lock: "v"}, sink: func(x Answer) { queued <- x }})
 		l.Role(replica.Role{Term: role.Term + 1, Leader: 0})
 		if l.leading {
 			t.Error("it still leads")

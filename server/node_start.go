@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -237,7 +238,7 @@ func (n *Node) setUp(ctx context.Context, s *store.Store) error {
 			return err
 		}
 	}
-	first, err := firstState(plan)
+	first, err := firstState(plan, min(core.SupportedVersion, cmp.Or(n.cfg.hooks.supports, core.SupportedVersion)))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"holdfast/driver"
+	"holdfast/server/core"
 )
 
 // operation is one operator's call, from the check of who makes it to its
@@ -19,7 +20,12 @@ type operation struct {
 	on   string // what it is done to, for people: "session 7"
 	// credential is what the caller is known by; "" if by none.
 	credential string
-	args       []any // more for the log
+	peer       string
+	// ahead: the record is made before, because the node may not lead when the
+	// call is done.
+	ahead    bool
+	recorded bool  // the record is, or will be, in the log with the command
+	args     []any // more for the log
 }
 
 // add puts more into the record, pairs as slog takes them.
@@ -29,11 +35,24 @@ func (op *operation) add(args ...any) { op.args = append(op.args, args...) }
 // the call in any case. Everything that an operator may do goes through here,
 // unary calls and streams. While do runs, op.by is who makes the call.
 func (s *service) operator(ctx context.Context, peer connect.Peer, op *operation, do func() error) error {
-	err := s.permit(ctx, peer, op)
+	op.peer = peer.Addr
+	if err := s.permit(ctx, peer, op); err != nil {
+		if classify(err).Kind != driver.Denied {
+			s.audit(op, outcomes[core.AuditRefused], err)
+			return err
+		}
+		s.audit(op, outcomes[core.AuditDenied], err)
+		s.denied(ctx, op)
+		return err
+	}
+	var err error
+	if op.ahead {
+		err = s.record(ctx, op, core.AuditBegun, driver.Internal)
+	}
 	if err == nil {
 		err = do()
 	}
-	s.audit(op, peer, err)
+	s.recordEnd(ctx, op, err)
 	return err
 }
 
@@ -41,11 +60,10 @@ func (s *service) operator(ctx context.Context, peer connect.Peer, op *operation
 // any is configured, and else this machine only. The answer to whoever is
 // refused never depends on what was offered.
 func (s *service) permit(ctx context.Context, peer connect.Peer, op *operation) error {
-	if err := checkText("by", op.by); err != nil {
+	said := checkText("by", op.by)
+	if said != nil {
 		op.by = ""
-		return err
-	}
-	if op.by == "" {
+	} else if op.by == "" {
 		op.by = "operator at " + peer.Addr
 	}
 	if s.operators.configured() {
@@ -61,29 +79,26 @@ func (s *service) permit(ctx context.Context, peer connect.Peer, op *operation) 
 		if op.credential, ok = s.operators.who(shows); !ok {
 			return &driver.Error{Kind: driver.Denied, Outcome: driver.No, Msg: "only operators may do this, and the caller is not known as one: show an operator's credential"}
 		}
-		return nil
+		return said
 	}
 	op.credential = "this machine"
 	if !fromHere(peer.Addr) {
 		op.credential = ""
 		return &driver.Error{Kind: driver.Denied, Outcome: driver.No, Msg: "operator calls are taken from the server's own machine only: run the command there, against a loopback address"}
 	}
-	return nil
+	return said
 }
 
-// audit logs the record of an operator's call: who, what, outcome. Refused
-// calls have one too.
-func (s *service) audit(op *operation, peer connect.Peer, err error) {
-	level, outcome, args := slog.LevelInfo, "done", op.args
+// audit writes the record of an operator's call into the node's own log: who,
+// what, outcome. Refused and denied calls have one too.
+func (s *service) audit(op *operation, outcome string, err error) {
+	level, args := slog.LevelInfo, op.args
 	if err != nil {
 		e := classify(err)
-		level, outcome = slog.LevelWarn, "refused"
-		if e.Outcome == driver.Unknown {
-			outcome = "unknown"
-		}
+		level = slog.LevelWarn
 		args = append(args, "kind", e.Kind.String(), "error", e.Error())
 	}
-	args = append([]any{"call", op.call, "by", op.by, "on", op.on, "credential", op.credential, "peer", peer.Addr, "outcome", outcome}, args...)
+	args = append([]any{"call", op.call, "by", op.by, "on", op.on, "credential", op.credential, "peer", op.peer, "outcome", outcome}, args...)
 	s.log.Log(context.Background(), level, "audit", args...)
 	s.metrics.audits.WithLabelValues(op.call, outcome).Inc()
 }

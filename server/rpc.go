@@ -33,6 +33,7 @@ type service struct {
 	backups atomic.Int32 // that are under way
 	// operators are those who may make operators' calls.
 	operators *operators
+	denials   denials
 	// slowAfter is how long a client may leave what is written to it unread.
 	slowAfter time.Duration
 	// stopping is cancelled when the server stops. Only what waits for long

@@ -193,7 +193,7 @@ func (s *service) removeMember(ctx context.Context, m *holdfastv1.RemoveMemberRe
 // TransferLeadership implements the service.
 func (s *service) TransferLeadership(ctx context.Context, req *connect.Request[holdfastv1.TransferLeadershipRequest]) (*connect.Response[holdfastv1.TransferLeadershipResponse], error) {
 	m := req.Msg
-	op := &operation{call: "transfer", by: m.GetBy(), on: "leadership to " + asked(m.GetName(), m.GetId())}
+	op := &operation{call: "transfer", ahead: true, by: m.GetBy(), on: "leadership to " + asked(m.GetName(), m.GetId())}
 	op.add("id", m.GetId(), "name", clip(m.GetName()))
 	var out *holdfastv1.TransferLeadershipResponse
 	err := s.operator(ctx, req.Peer(), op, func() (err error) {

@@ -26,7 +26,7 @@ func TestMembersOfALoneNode(t *testing.T) {
 	}
 	st := status(true)
 	if len(st.GetMembers()) != 1 || st.GetMembers()[0].GetId() != st.GetNodeId() || st.GetLeaderId() != st.GetNodeId() || !st.GetReady() ||
-		len(st.GetStateHash()) != 64 || st.GetHashIndex() == 0 || st.GetClusterVersion() != 1 || st.GetSupports() != core.SupportedVersion || !st.GetMembers()[0].GetReached() {
+		len(st.GetStateHash()) != 64 || st.GetHashIndex() == 0 || st.GetClusterVersion() != core.SupportedVersion || st.GetSupports() != core.SupportedVersion || !st.GetMembers()[0].GetReached() {
 		t.Fatalf("status is %v", st)
 	}
 	me := st.GetNodeId()
@@ -47,8 +47,8 @@ func TestMembersOfALoneNode(t *testing.T) {
 			t.Fatalf("added %v", added)
 		}
 	}
-	says(refusedAs(t, call, "AddMember", &holdfastv1.AddMemberRequest{Id: 43, Name: "n3", PeerAddress: "h:1", ClientAddress: "h:2", Supports: 1}, driver.Busy), "wait until it has a vote")
-	says(refusedAs(t, call, "AddMember", &holdfastv1.AddMemberRequest{Id: 42, Name: "n4", PeerAddress: "h:1", ClientAddress: "h:2", Supports: 1}, driver.Conflict), "has the ID")
+	says(refusedAs(t, call, "AddMember", &holdfastv1.AddMemberRequest{Id: 43, Name: "n3", PeerAddress: "h:1", ClientAddress: "h:2", Supports: core.SupportedVersion}, driver.Busy), "wait until it has a vote")
+	says(refusedAs(t, call, "AddMember", &holdfastv1.AddMemberRequest{Id: 42, Name: "n4", PeerAddress: "h:1", ClientAddress: "h:2", Supports: core.SupportedVersion}, driver.Conflict), "has the ID")
 	says(refusedAs(t, call, "TransferLeadership", &holdfastv1.TransferLeadershipRequest{Name: "n2"}, driver.Conflict), "no vote yet")
 	for _, m := range status(false).GetMembers() {
 		if m.GetId() == 42 && (!m.GetLearner() || m.GetReached() || m.GetName() != "n2") {
@@ -76,15 +76,15 @@ func TestBadMemberRequests(t *testing.T) {
 	w := start(t)
 	call := w.callers()["json over HTTP/1.1"]
 	for _, m := range []*holdfastv1.AddMemberRequest{
-		{Id: 0, Name: "a", PeerAddress: "h:1", ClientAddress: "h:2", Supports: 1},
-		{Id: 1 << 63, Name: "a", PeerAddress: "h:1", ClientAddress: "h:2", Supports: 1},
-		{Id: 1, Name: "", PeerAddress: "h:1", ClientAddress: "h:2", Supports: 1},
-		{Id: 1, Name: "A", PeerAddress: "h:1", ClientAddress: "h:2", Supports: 1},
-		{Id: 1, Name: "a", ClientAddress: "h:2", Supports: 1},
-		{Id: 1, Name: "a", PeerAddress: "h:1", ClientAddress: "0.0.0.0:2", Supports: 1},
-		{Id: 1, Name: "a", PeerAddress: "h:0", ClientAddress: "h:2", Supports: 1},
-		{Id: 1, Name: "a", PeerAddress: "h:1\n", ClientAddress: "h:2", Supports: 1},
-		{Id: 1, Name: "a", PeerAddress: ":1", ClientAddress: "h:2", Supports: 1},
+		{Id: 0, Name: "a", PeerAddress: "h:1", ClientAddress: "h:2", Supports: core.SupportedVersion},
+		{Id: 1 << 63, Name: "a", PeerAddress: "h:1", ClientAddress: "h:2", Supports: core.SupportedVersion},
+		{Id: 1, Name: "", PeerAddress: "h:1", ClientAddress: "h:2", Supports: core.SupportedVersion},
+		{Id: 1, Name: "A", PeerAddress: "h:1", ClientAddress: "h:2", Supports: core.SupportedVersion},
+		{Id: 1, Name: "a", ClientAddress: "h:2", Supports: core.SupportedVersion},
+		{Id: 1, Name: "a", PeerAddress: "h:1", ClientAddress: "0.0.0.0:2", Supports: core.SupportedVersion},
+		{Id: 1, Name: "a", PeerAddress: "h:0", ClientAddress: "h:2", Supports: core.SupportedVersion},
+		{Id: 1, Name: "a", PeerAddress: "h:1\n", ClientAddress: "h:2", Supports: core.SupportedVersion},
+		{Id: 1, Name: "a", PeerAddress: ":1", ClientAddress: "h:2", Supports: core.SupportedVersion},
 	} {
 		refusedAs(t, call, "AddMember", m, driver.Invalid)
 	}
@@ -166,10 +166,10 @@ func TestCasebookC11_NewerCommandIsRefusedBeforeTheLog(t *testing.T) {
 		}
 		return version
 	}
-	if v := turn(5, 0); v != 1 {
+	if v := turn(5, 0); v != core.SupportedVersion {
 		t.Fatalf("version %d while a member has not said what it knows", v)
 	}
-	if v := turn(5, 1); v != 1 {
+	if v := turn(5, 1); v != core.SupportedVersion {
 		t.Fatalf("version %d with a member that knows 1", v)
 	}
 	before := n.Status().Applied

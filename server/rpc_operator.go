@@ -16,10 +16,13 @@ import (
 func (s *service) RevokeGrant(ctx context.Context, req *connect.Request[holdfastv1.RevokeGrantRequest]) (*connect.Response[holdfastv1.RevokeGrantResponse], error) {
 	m := req.Msg
 	op := &operation{call: "revoke", by: m.GetBy(), on: fmt.Sprintf("grant %d of lock %q", m.GetGrant(), clip(m.GetLock()))}
+	if m.GetNow() {
+		op.on += ", at once"
+	}
 	op.add("lock", m.GetLock(), "grant", m.GetGrant(), "now", m.GetNow())
 	var out *holdfastv1.RevokeGrantResponse
 	err := s.operator(ctx, req.Peer(), op, func() (err error) {
-		out, err = s.revoke(ctx, m, op.by)
+		out, err = s.revoke(ctx, m, op)
 		op.add("revocation_token", out.GetRevocationToken())
 		return err
 	})
@@ -29,7 +32,7 @@ func (s *service) RevokeGrant(ctx context.Context, req *connect.Request[holdfast
 	return answer(out)
 }
 
-func (s *service) revoke(ctx context.Context, m *holdfastv1.RevokeGrantRequest, by string) (*holdfastv1.RevokeGrantResponse, error) {
+func (s *service) revoke(ctx context.Context, m *holdfastv1.RevokeGrantRequest, op *operation) (*holdfastv1.RevokeGrantResponse, error) {
 	if err := checkLock(m.GetLock()); err != nil {
 		return nil, err
 	}
@@ -52,7 +55,7 @@ func (s *service) revoke(ctx context.Context, m *holdfastv1.RevokeGrantRequest, 
 	if err != nil {
 		return nil, nothingDone(err)
 	}
-	res, err := s.do(ctx, core.Revoke{Lock: m.GetLock(), Grant: m.GetGrant(), Now: m.GetNow(), Cause: core.ByOperator, By: by})
+	res, err := s.doRecorded(ctx, op, core.Revoke{Lock: m.GetLock(), Grant: m.GetGrant(), Now: m.GetNow(), Cause: core.ByOperator, By: op.by})
 	if err != nil {
 		return nil, err
 	}
@@ -83,14 +86,14 @@ func (s *service) ExpelSession(ctx context.Context, req *connect.Request[holdfas
 	m := req.Msg
 	op := &operation{call: "expel", by: m.GetBy(), on: fmt.Sprintf("session %d", m.GetSessionId())}
 	op.add("session", m.GetSessionId())
-	err := s.operator(ctx, req.Peer(), op, func() error { return s.expel(ctx, m, op.by) })
+	err := s.operator(ctx, req.Peer(), op, func() error { return s.expel(ctx, m, op) })
 	if err != nil {
 		return nil, err
 	}
 	return answer(&holdfastv1.ExpelSessionResponse{})
 }
 
-func (s *service) expel(ctx context.Context, m *holdfastv1.ExpelSessionRequest, by string) error {
+func (s *service) expel(ctx context.Context, m *holdfastv1.ExpelSessionRequest, op *operation) error {
 	if id := m.GetSessionId(); id == 0 || id > fence.MaxNumber {
 		return invalid("session_id is %d: want the ID of a session as ListSessions shows it", id)
 	}
@@ -102,7 +105,7 @@ func (s *service) expel(ctx context.Context, m *holdfastv1.ExpelSessionRequest, 
 	if !known {
 		return &driver.Error{Kind: driver.NotFound, Outcome: driver.No, Msg: fmt.Sprintf("no session %d: it ended, ran out, or never was", id)}
 	}
-	_, err := s.do(ctx, core.End{ID: id, Operator: true, By: by})
+	_, err := s.doRecorded(ctx, op, core.End{ID: id, Operator: true, By: op.by})
 	return err
 }
 

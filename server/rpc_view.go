@@ -41,7 +41,7 @@ var eventKinds = map[core.EventKind]string{
 	core.EventOpened: "opened", core.EventEnded: "ended", core.EventQueued: "queued",
 	core.EventLeft: "left", core.EventGranted: "granted", core.EventReleased: "released",
 	core.EventRevoked: "revoked", core.EventClosed: "closed", core.EventReopened: "reopened",
-	core.EventPut: "put", core.EventDeleted: "deleted", core.EventEpoch: "epoch", core.EventVersion: "version",
+	core.EventPut: "put", core.EventDeleted: "deleted", core.EventEpoch: "epoch", core.EventVersion: "version", core.EventAudit: "audit",
 }
 
 // atReading is the instant of a reading.
@@ -141,6 +141,9 @@ func eventMessage(now at, e *core.Event) *holdfastv1.Event {
 	}
 	if e.Value != nil {
 		out.Value = append([]byte{}, e.Value...)
+	}
+	if e.Audit != nil {
+		out.Audit = auditMessage(e.Audit)
 	}
 	if e.Token != 0 && e.Token>>fence.EpochShift == uint64(now.epoch) {
 		g := core.Grant{Generation: e.Token, Incarnation: now.incarnation, Lock: e.Lock, Slot: e.Slot, Shared: e.Shared}

@@ -16,7 +16,7 @@ import (
 // duration that only the log moves, to people and to those who watch.
 func TestCasebookC37_NoMessageCarriesATimeOfDay(t *testing.T) {
 	logClock := []protoreflect.FullName{
-		"holdfast.v1.Event.clock_ms", "holdfast.v1.Event.opens_at_ms", "holdfast.v1.GetStatusResponse.clock_ms",
+		"holdfast.v1.AuditRecord.clock_ms", "holdfast.v1.Event.clock_ms", "holdfast.v1.Event.opens_at_ms", "holdfast.v1.GetStatusResponse.clock_ms",
 	}
 	var found []protoreflect.FullName
 	words := []string{"at", "time", "timestamp", "unix", "date", "utc", "wall", "clock", "until", "deadline", "expires", "now"}

@@ -226,7 +226,7 @@ func TestCasebookC37_StateHoldsNoWallClock(t *testing.T) {
 	for _, of := range []any{
 		core.State{}, core.Header{}, core.Entry{}, core.Applied{}, core.Holder{},
 		core.Open{}, core.End{}, core.Suspect{}, core.Clear{}, core.Expire{}, core.Acquire{}, core.Cancel{}, core.Release{},
-		core.Revoke{}, core.Reopen{}, core.Put{}, core.Delete{}, core.Tick{}, core.RaiseEpoch{}, core.SetVersion{}, core.Members{},
+		core.Revoke{}, core.Reopen{}, core.Put{}, core.Delete{}, core.Tick{}, core.RaiseEpoch{}, core.SetVersion{}, core.Members{}, core.Audit{},
 	} {
 		x := reflect.TypeOf(of)
 		walk(x.String(), x)

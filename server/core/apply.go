@@ -76,6 +76,8 @@ func (t *step) run(c Command) Result {
 		return t.setVersion(c)
 	case Members:
 		return t.setMembers(c)
+	case Audit:
+		return t.audit(c)
 	}
 	broken("command %T has a kind and no rule", c)
 	return Result{}
@@ -97,8 +99,11 @@ func (s *State) counterFull() bool { return s.counter >= MaxCounter }
 // this code does not know. A node refuses a command above [State.Version]
 // before it proposes it, with [TooNew] (invariant 9).
 func VersionOf(c Command) uint32 {
-	if kindOf(c) == 0 {
+	switch kindOf(c) {
+	case 0:
 		return 0
+	case kindAudit:
+		return auditVersion
 	}
 	return 1
 }

@@ -33,6 +33,7 @@ func (s *State) Check() (err error) {
 	s.checkGrants()
 	s.checkLanes()
 	s.checkEvents()
+	s.checkAudits()
 	return nil
 }
 

@@ -22,6 +22,7 @@ import (
 // codec writes to or reads from buf.
 type codec struct {
 	writing bool
+	format  uint8 // of a state
 	buf     []byte
 	pos     int       // reading: of the next byte in buf
 	sum     hash.Hash // of all before the checksum; nil for entries

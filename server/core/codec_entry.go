@@ -35,6 +35,7 @@ const (
 	kindRaiseEpoch
 	kindSetVersion
 	kindMembers
+	kindAudit
 )
 
 // kindOf returns the kind of a command; 0 for one that this code does not
@@ -73,6 +74,8 @@ func kindOf(c Command) uint64 {
 		return kindSetVersion
 	case Members:
 		return kindMembers
+	case Audit:
+		return kindAudit
 	}
 	return 0
 }
@@ -160,7 +163,7 @@ func (x *codec) readCommand() (c Command) {
 	whole, end := x.buf, x.pos
 	x.buf, x.pos = x.buf[:end], end-len(body)
 	if !x.command(kind, &c) {
-		x.fail(ErrUnknownCommand, "kind %d: this binary knows up to %d; start a newer one", kind, kindMembers)
+		x.fail(ErrUnknownCommand, "kind %d: this binary knows up to %d; start a newer one", kind, kindAudit)
 	}
 	if x.err == nil && x.pos != end {
 		x.corrupt("%d bytes too many", end-x.pos)
@@ -205,6 +208,8 @@ func (x *codec) command(kind uint64, c *Command) bool {
 		pass(x, c, (*codec).setVersion)
 	case kindMembers:
 		pass(x, c, (*codec).membersCommand)
+	case kindAudit:
+		pass(x, c, (*codec).auditCommand)
 	default:
 		return false
 	}

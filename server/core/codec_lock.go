@@ -263,7 +263,7 @@ func (x *codec) stateEvents(s *State) {
 
 func (x *codec) event(e Event) Event {
 	x.clock(&e.Clock, "clock")
-	x.u8((*uint8)(&e.Kind), uint8(EventVersion), "kind")
+	x.u8((*uint8)(&e.Kind), uint8(lastEventKind(x.format)), "kind")
 	x.u8((*uint8)(&e.Cause), uint8(CauseEpoch), "cause")
 	x.text(&e.Lock, MaxLockName, "lock")
 	x.session(&e.Session)
@@ -277,5 +277,13 @@ func (x *codec) event(e Event) Event {
 	x.value(&e.Value, MaxValue, "value")
 	x.clock(&e.OpensAt, "opening")
 	x.text(&e.By, MaxLabel, "operator")
+	if e.Kind == EventAudit {
+		var c AuditCall
+		if e.Audit != nil {
+			c = *e.Audit
+		}
+		x.auditCall(&c, MaxLabel, 255)
+		e.Audit = &c
+	}
 	return e
 }

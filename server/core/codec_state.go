@@ -8,12 +8,12 @@ import (
 )
 
 // The encoding of a state: "HS", the format's version, the head, sessions with
-// their lanes and tombstones, locks with their holders and queues, events, and
-// a SHA-256 of all that. Everything stands in the order of its tree. What can
+// their lanes and tombstones, locks with their holders and queues, events, from
+// format 2 on audit records, and a SHA-256 of all that. Everything stands in the order of its tree. What can
 // be derived (indexes, counts) is not in it.
 const (
 	stateMagic  = "HS"
-	stateFormat = 1
+	stateFormat = 2 // the newest; see stateFormatOf
 )
 
 // Encode writes the canonical encoding of the state, D8's contents with the
@@ -43,7 +43,8 @@ func (s *State) Hash() [32]byte {
 func (s *State) encode(w io.Writer) (sum [32]byte, err error) {
 	x := &codec{writing: true, to: w, sum: sha256.New(), buf: make([]byte, 0, flushAt+2*MaxValue)}
 	x.buf = append(x.buf, stateMagic...)
-	x.buf = append(x.buf, stateFormat)
+	x.format = stateFormatOf(s.version)
+	x.buf = append(x.buf, x.format)
 	x.state(s)
 	x.flush(true)
 	x.sum.Sum(sum[:0])
@@ -74,6 +75,7 @@ func DecodeAs(r io.Reader, supports uint32) (s *State, err error) {
 	case v > stateFormat:
 		x.fail(ErrNewerFormat, "format %d: this binary reads %d; start a newer one", v, stateFormat)
 	}
+	x.format = head[len(stateMagic)]
 	s = New(Config{})
 	s.supports = supports
 	x.state(s)
@@ -133,6 +135,9 @@ func (x *codec) state(s *State) {
 	if !x.writing && s.version > s.supports {
 		x.fail(ErrNewerFormat, "%s", newerVersion(s.version, s.supports))
 	}
+	if x.reading() && x.format != stateFormatOf(s.version) {
+		x.corrupt("format %d of a state of cluster version %d", x.format, s.version)
+	}
 	x.u64(&s.index)
 	x.what = "members"
 	x.members(&s.members, maxMembers, maxMemberText)
@@ -140,6 +145,7 @@ func (x *codec) state(s *State) {
 	x.stateSessions(s)
 	x.stateLocks(s)
 	x.stateEvents(s)
+	x.stateAudits(s)
 }
 
 func (x *codec) stateSessions(s *State) {

@@ -73,7 +73,7 @@ func encoded(t testing.TB, s *State) []byte {
 }
 
 func TestEntryRoundTrip(t *testing.T) {
-	for _, cmds := range [][]Command{nil, {Tick{}}, append(sampleCommands(), RaiseEpoch{Epoch: 65535, Incarnation: 1 << 63, NewDomain: [16]byte{1}})} {
+	for _, cmds := range [][]Command{nil, {Tick{}}, auditCommands(), append(sampleCommands(), RaiseEpoch{Epoch: 65535, Incarnation: 1 << 63, NewDomain: [16]byte{1}})} {
 		h := Header{Clock: Clock(7 * time.Second)}
 		data, err := EncodeEntry(h, cmds)
 		if err != nil {
@@ -125,7 +125,7 @@ func TestUnknownCommandHalts(t *testing.T) {
 			t.Errorf("EncodeEntry of %T: %v", c, err)
 		}
 	}
-	body := append([]byte(entryMagic), entryFormat, 0, 1, kindMembers+1, 0)
+	body := append([]byte(entryMagic), entryFormat, 0, 1, kindAudit+1, 0)
 	if _, err := DecodeEntry(5, 1, sealEntry(body)); !errors.Is(err, ErrUnknownCommand) {
 		t.Errorf("unknown kind: %v", err)
 	}
@@ -186,7 +186,12 @@ func TestEntryDamage(t *testing.T) {
 }
 
 func TestStateRoundTrip(t *testing.T) {
-	s := sampleState(t)
+	roundTrip(t, sampleState(t))
+	roundTrip(t, auditedState(t))
+}
+
+func roundTrip(t *testing.T, s *State) {
+	t.Helper()
 	data := encoded(t, s)
 	back, err := Decode(iotest.OneByteReader(bytes.NewReader(data)))
 	if err != nil {
@@ -204,7 +209,11 @@ func TestStateRoundTrip(t *testing.T) {
 // right for the damage, either something is named, or it is a valid state
 // with exactly this encoding.
 func TestStateDamage(t *testing.T) {
-	good := encoded(t, sampleState(t))
+	stateDamage(t, encoded(t, sampleState(t)))
+	stateDamage(t, encoded(t, auditedState(t)))
+}
+
+func stateDamage(t *testing.T, good []byte) {
 	body := good[:len(good)-32]
 	for i := range good {
 		if _, err := Decode(bytes.NewReader(good[:i])); !errors.Is(err, ErrCorrupt) {
@@ -234,7 +243,7 @@ func TestStateDamage(t *testing.T) {
 		t.Errorf("a byte too many: %v", err)
 	}
 	newer := bytes.Clone(body)
-	newer[len(stateMagic)]++
+	newer[len(stateMagic)] = stateFormat + 1
 	if _, err := Decode(bytes.NewReader(sealState(newer))); !errors.Is(err, ErrNewerFormat) {
 		t.Errorf("newer format: %v", err)
 	}
@@ -293,7 +302,14 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"entry_v1": entry, "state_v1": encoded(t, sampleState(t))} {
+	audit, err := EncodeEntry(Header{Clock: 1}, auditCommands())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{
+		"entry_v1": entry, "state_v1": encoded(t, sampleState(t)),
+		"entry_v1_audit": audit, "state_v2": encoded(t, auditedState(t)),
+	} {
 		path := filepath.Join("testdata", name+".golden")
 		if *rewriteGolden {
 			if err := os.WriteFile(path, []byte(hexLines(data)), 0o644); err != nil {

@@ -17,7 +17,7 @@ var reasonNames = map[Reason]string{
 var eventNames = map[EventKind]string{
 	EventOpened: "opened", EventEnded: "ended", EventQueued: "queued", EventLeft: "left", EventGranted: "granted",
 	EventReleased: "released", EventRevoked: "revoked", EventClosed: "closed", EventReopened: "reopened",
-	EventPut: "put", EventDeleted: "deleted", EventEpoch: "epoch", EventVersion: "version",
+	EventPut: "put", EventDeleted: "deleted", EventEpoch: "epoch", EventVersion: "version", EventAudit: "audit",
 }
 
 var causeNames = map[Cause]string{
@@ -137,6 +137,27 @@ func formatEvent(e Event) string {
 	}
 	if e.By != "" {
 		s += " by=" + e.By
+	}
+	if e.Audit != nil {
+		s += " " + formatAudit(*e.Audit)
+	}
+	return s
+}
+
+var outcomeNames = map[AuditOutcome]string{
+	AuditDone: "done", AuditRefused: "refused", AuditUnknown: "unknown", AuditDenied: "denied", AuditBegun: "begun",
+}
+
+func formatAudit(c AuditCall) string {
+	s := fmt.Sprintf("%s on=%s %s", c.Call, c.On, outcomeNames[c.Outcome])
+	if c.Reason != 0 {
+		s += " " + reasonNames[c.Reason]
+	}
+	if c.Kind != "" {
+		s += " kind=" + c.Kind
+	}
+	if c.Count != 1 {
+		s += fmt.Sprintf(" count=%d", c.Count)
 	}
 	return s
 }

@@ -160,6 +160,13 @@ func (a *arguments) command(verb string) Command {
 		return SetVersion{Version: uint32(parseNumber(a.word()))}
 	case "members":
 		return a.members()
+	case "audit":
+		c := Audit{AuditCall{Call: a.word(), By: a.text("by"), On: a.text("on"), Credential: a.text("credential"), Count: 1, Told: a.text("told")}}
+		c.Outcome, c.Reason = AuditOutcome(a.number("outcome")), Reason(a.number("reason"))
+		if _, ok := a.named["count"]; ok {
+			c.Count = uint32(a.number("count"))
+		}
+		return c
 	}
 	return a.lockCommand(verb)
 }

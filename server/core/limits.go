@@ -53,7 +53,7 @@ const (
 	// MaxCounter is the highest counter in one epoch: 48 bits.
 	MaxCounter = 1<<epochShift - 1
 	// SupportedVersion is the newest cluster version this code can apply.
-	SupportedVersion = 1
+	SupportedVersion = 2
 
 	epochShift    = 48
 	maxMembers    = 1000

@@ -56,6 +56,8 @@ const (
 	ruleNotSuspected
 	ruleFalseRetry
 	ruleRequestRange
+	ruleAudit
+	ruleAuditVersion
 	ruleEnd // one above the last
 )
 
@@ -110,6 +112,8 @@ var rules = [ruleEnd]struct {
 	ruleFalseRetry:   {Malformed, "request %d on lane %d was %s: repeat it unchanged; %s"},
 	ruleRequestRange: {Malformed, fmt.Sprintf("request number %%d on lane %%d is too high: want 1 … %d, one higher for each new request on the lane", uint64(MaxRequest))},
 	ruleNotSuspected: {Conflict, "the session is not suspected since that clock: it was heard, or suspected anew"},
+	ruleAudit:        {Malformed, fmt.Sprintf("bad audit record: want a call, a count, an outcome (or a command before it) and texts of at most %d bytes without control characters", MaxLabel)},
+	ruleAuditVersion: {TooNew, fmt.Sprintf("audit records need cluster version %d", auditVersion)},
 }
 
 // refusal is what is remembered of a refused request.

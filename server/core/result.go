@@ -139,6 +139,7 @@ const (
 	EventDeleted                       // value removed: Cause
 	EventEpoch                         // epoch raised; every session ended
 	EventVersion                       // cluster version raised
+	EventAudit                         // an operator's call: Audit
 )
 
 // Cause says why something ended or closed.
@@ -175,10 +176,11 @@ type Event struct {
 	Token   uint64
 	Slot    uint32
 	Shared  bool
-	Burnt   uint64 // EventRevoked: the revocation token's number
-	Value   []byte // EventPut, EventGranted; shared, read only
-	OpensAt Clock  // EventClosed
-	By      string // operator's name, for the audit
+	Burnt   uint64     // EventRevoked: the revocation token's number
+	Value   []byte     // EventPut, EventGranted; shared, read only
+	OpensAt Clock      // EventClosed
+	By      string     // operator's name, for the audit
+	Audit   *AuditCall // EventAudit; shared, read only
 }
 
 // Applied is all that one entry did.

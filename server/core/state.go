@@ -40,18 +40,19 @@ type State struct {
 	lanes    *btree.BTreeG[lane]    // by session and lane (C1)
 	// Invariant 3: the session of every item in the trees below is in
 	// sessions; endSession removes all of them in one command.
-	grants       *btree.BTreeG[*grant] // by number: all calls name grants so (invariant 6)
-	grantsByLock *btree.BTreeG[*grant] // the same, by lock, slot, number
-	grantsBySess *btree.BTreeG[*grant] // the same, by session, number
-	timed        *btree.BTreeG[*grant] // those with an end or a mark, by number
-	tombs        *btree.BTreeG[tomb]   // by grant number
-	tombsBySess  *btree.BTreeG[tomb]   // the same, by session, number
-	waits        *btree.BTreeG[*wait]  // by lock, ticket: the queues (invariant 5)
-	waitsBySess  *btree.BTreeG[*wait]  // the same, by session, lane
-	bound        *btree.BTreeG[bond]   // values bound to sessions, by session, lock
-	locks        *btree.BTreeG[*lock]  // by name
-	closings     *btree.BTreeG[*lock]  // those that are closed, by name
-	events       *btree.BTreeG[record] // by revision, place in it
+	grants       *btree.BTreeG[*grant]       // by number: all calls name grants so (invariant 6)
+	grantsByLock *btree.BTreeG[*grant]       // the same, by lock, slot, number
+	grantsBySess *btree.BTreeG[*grant]       // the same, by session, number
+	timed        *btree.BTreeG[*grant]       // those with an end or a mark, by number
+	tombs        *btree.BTreeG[tomb]         // by grant number
+	tombsBySess  *btree.BTreeG[tomb]         // the same, by session, number
+	waits        *btree.BTreeG[*wait]        // by lock, ticket: the queues (invariant 5)
+	waitsBySess  *btree.BTreeG[*wait]        // the same, by session, lane
+	bound        *btree.BTreeG[bond]         // values bound to sessions, by session, lock
+	locks        *btree.BTreeG[*lock]        // by name
+	closings     *btree.BTreeG[*lock]        // those that are closed, by name
+	events       *btree.BTreeG[record]       // by revision, place in it
+	audits       *btree.BTreeG[*AuditRecord] // by revision
 }
 
 // Config says what a new lock service is.
@@ -59,12 +60,15 @@ type Config struct {
 	Domain      [16]byte
 	Incarnation uint64
 	Members     []Member
+	// Version is the cluster version to begin with; 0 means 1, the first. A
+	// later one only if every member is known to apply it.
+	Version uint32
 }
 
 // New returns the state at bootstrap: epoch, counter, revision and clock 0,
-// version 1, nothing held.
+// nothing held.
 func New(c Config) *State {
-	s := &State{domain: c.Domain, incarnation: c.Incarnation, version: 1, supports: SupportedVersion}
+	s := &State{domain: c.Domain, incarnation: c.Incarnation, version: max(c.Version, 1), supports: SupportedVersion}
 	s.members = sortedMembers(c.Members)
 	s.sessions = btree.NewG(degree, func(a, b session) bool { return a.id < b.id })
 	s.secrets = btree.NewG(degree, func(a, b secret) bool { return string(a.hash[:]) < string(b.hash[:]) })
@@ -81,6 +85,7 @@ func New(c Config) *State {
 	s.locks = btree.NewG(degree, lockLess)
 	s.closings = btree.NewG(degree, lockLess)
 	s.events = btree.NewG(degree, recordLess)
+	s.audits = newAudits()
 	return s
 }
 
@@ -106,6 +111,7 @@ func (s *State) Clone() *State {
 	c.locks = s.locks.Clone()
 	c.closings = s.closings.Clone()
 	c.events = s.events.Clone()
+	c.audits = s.audits.Clone()
 	return &c
 }
 

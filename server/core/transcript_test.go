@@ -93,6 +93,13 @@ func query(t *testing.T, s *State, d *datadriven.TestData) string {
 		d.ScanArgs(t, "lane", &lane)
 		r, o, ok := s.Lane(SessionID(parseNumber(d.CmdArgs[0].Key)), uint32(lane))
 		return fmt.Sprintf("%v %d/%d %s\n", ok, r.Lane, r.N, formatResult(o))
+	case "audits":
+		for _, r := range s.Audits(3) {
+			fmt.Fprintf(&b, "r%d %s by=%s %s\n", r.Revision, formatClock(r.Clock), r.By, formatAudit(r.AuditCall))
+		}
+		if b.Len() == 0 {
+			return "none"
+		}
 	case "timing":
 		s.EachSessionTiming(func(x SessionTiming) bool {
 			fmt.Fprintf(&b, "session %d ttl=%s suspected=%v since=%s\n", x.ID, x.TTL, x.Suspected, formatClock(x.Since))

@@ -2488,6 +2488,7 @@ type Event struct {
 	By            string                 `protobuf:"bytes,15,opt,name=by,proto3" json:"by,omitempty"`
 	Burnt         uint64                 `protobuf:"varint,16,opt,name=burnt,proto3" json:"burnt,omitempty"`                            // revoked: the number of the revocation token
 	OpensAtMs     uint64                 `protobuf:"varint,17,opt,name=opens_at_ms,json=opensAtMs,proto3" json:"opens_at_ms,omitempty"` // closed: when it opens, on the log's clock
+	Audit         *AuditCall             `protobuf:"bytes,18,opt,name=audit,proto3" json:"audit,omitempty"`                             // audit: the operator's call
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2641,6 +2642,289 @@ func (x *Event) GetOpensAtMs() uint64 {
 	return 0
 }
 
+func (x *Event) GetAudit() *AuditCall {
+	if x != nil {
+		return x.Audit
+	}
+	return nil
+}
+
+// AuditCall says which operator's call was made, and what came of it.
+type AuditCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Call  string                 `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"` // revoke, expel, add-member, …
+	By    string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`     // who, as they said
+	// What they were known by: "token NAME", "certificate NAME", "this machine";
+	// empty if by nothing.
+	Credential    string `protobuf:"bytes,3,opt,name=credential,proto3" json:"credential,omitempty"`
+	Peer          string `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`       // from which address
+	On            string `protobuf:"bytes,5,opt,name=on,proto3" json:"on,omitempty"`           // what it was done to, for people
+	Outcome       string `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"` // done, refused, denied, unknown, or begun: told before it is done
+	Kind          string `protobuf:"bytes,7,opt,name=kind,proto3" json:"kind,omitempty"`       // refused: the kind of the error
+	Count         uint32 `protobuf:"varint,8,opt,name=count,proto3" json:"count,omitempty"`    // denied: how many calls since the last record; else 1
+	Told          string `protobuf:"bytes,9,opt,name=told,proto3" json:"told,omitempty"`       // time of day at the node that wrote the record, RFC 3339
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditCall) Reset() {
+	*x = AuditCall{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditCall) ProtoMessage() {}
+
+func (x *AuditCall) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditCall.ProtoReflect.Descriptor instead.
+func (*AuditCall) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *AuditCall) GetCall() string {
+	if x != nil {
+		return x.Call
+	}
+	return ""
+}
+
+func (x *AuditCall) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *AuditCall) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
+func (x *AuditCall) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *AuditCall) GetOn() string {
+	if x != nil {
+		return x.On
+	}
+	return ""
+}
+
+func (x *AuditCall) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *AuditCall) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AuditCall) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *AuditCall) GetTold() string {
+	if x != nil {
+		return x.Told
+	}
+	return ""
+}
+
+// ListAuditRequest asks for the newest records; the service keeps 1000.
+type ListAuditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limit         uint32                 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1000
+	AllowStale    bool                   `protobuf:"varint,2,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditRequest) Reset() {
+	*x = ListAuditRequest{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditRequest) ProtoMessage() {}
+
+func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ListAuditRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListAuditRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
+}
+
+type ListAuditResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Records       []*AuditRecord         `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"` // oldest first
+	Read          *ReadInfo              `protobuf:"bytes,2,opt,name=read,proto3" json:"read,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditResponse) Reset() {
+	*x = ListAuditResponse{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditResponse) ProtoMessage() {}
+
+func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
+func (*ListAuditResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ListAuditResponse) GetRecords() []*AuditRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ListAuditResponse) GetRead() *ReadInfo {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+type AuditRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	ClockMs       uint64                 `protobuf:"varint,2,opt,name=clock_ms,json=clockMs,proto3" json:"clock_ms,omitempty"` // the log's clock
+	Call          *AuditCall             `protobuf:"bytes,3,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRecord) Reset() {
+	*x = AuditRecord{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRecord) ProtoMessage() {}
+
+func (x *AuditRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
+func (*AuditRecord) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *AuditRecord) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetClockMs() uint64 {
+	if x != nil {
+		return x.ClockMs
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetCall() *AuditCall {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
 type RevokeGrantRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lock          string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
@@ -2653,7 +2937,7 @@ type RevokeGrantRequest struct {
 
 func (x *RevokeGrantRequest) Reset() {
 	*x = RevokeGrantRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[36]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2949,7 @@ func (x *RevokeGrantRequest) String() string {
 func (*RevokeGrantRequest) ProtoMessage() {}
 
 func (x *RevokeGrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[36]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +2962,7 @@ func (x *RevokeGrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeGrantRequest.ProtoReflect.Descriptor instead.
 func (*RevokeGrantRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{36}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RevokeGrantRequest) GetLock() string {
@@ -2724,7 +3008,7 @@ type RevokeGrantResponse struct {
 
 func (x *RevokeGrantResponse) Reset() {
 	*x = RevokeGrantResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[37]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +3020,7 @@ func (x *RevokeGrantResponse) String() string {
 func (*RevokeGrantResponse) ProtoMessage() {}
 
 func (x *RevokeGrantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[37]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +3033,7 @@ func (x *RevokeGrantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeGrantResponse.ProtoReflect.Descriptor instead.
 func (*RevokeGrantResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{37}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RevokeGrantResponse) GetRevision() uint64 {
@@ -2783,7 +3067,7 @@ type ExpelSessionRequest struct {
 
 func (x *ExpelSessionRequest) Reset() {
 	*x = ExpelSessionRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[38]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +3079,7 @@ func (x *ExpelSessionRequest) String() string {
 func (*ExpelSessionRequest) ProtoMessage() {}
 
 func (x *ExpelSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[38]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +3092,7 @@ func (x *ExpelSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpelSessionRequest.ProtoReflect.Descriptor instead.
 func (*ExpelSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{38}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExpelSessionRequest) GetSessionId() uint64 {
@@ -2833,7 +3117,7 @@ type ExpelSessionResponse struct {
 
 func (x *ExpelSessionResponse) Reset() {
 	*x = ExpelSessionResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[39]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2845,7 +3129,7 @@ func (x *ExpelSessionResponse) String() string {
 func (*ExpelSessionResponse) ProtoMessage() {}
 
 func (x *ExpelSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[39]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2858,7 +3142,7 @@ func (x *ExpelSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpelSessionResponse.ProtoReflect.Descriptor instead.
 func (*ExpelSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{39}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{43}
 }
 
 type ReportRefusalRequest struct {
@@ -2872,7 +3156,7 @@ type ReportRefusalRequest struct {
 
 func (x *ReportRefusalRequest) Reset() {
 	*x = ReportRefusalRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[40]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +3168,7 @@ func (x *ReportRefusalRequest) String() string {
 func (*ReportRefusalRequest) ProtoMessage() {}
 
 func (x *ReportRefusalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[40]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +3181,7 @@ func (x *ReportRefusalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRefusalRequest.ProtoReflect.Descriptor instead.
 func (*ReportRefusalRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{40}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReportRefusalRequest) GetGate() string {
@@ -2929,7 +3213,7 @@ type ReportRefusalResponse struct {
 
 func (x *ReportRefusalResponse) Reset() {
 	*x = ReportRefusalResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[41]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3225,7 @@ func (x *ReportRefusalResponse) String() string {
 func (*ReportRefusalResponse) ProtoMessage() {}
 
 func (x *ReportRefusalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[41]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3238,7 @@ func (x *ReportRefusalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRefusalResponse.ProtoReflect.Descriptor instead.
 func (*ReportRefusalResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{41}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{45}
 }
 
 type BackupRequest struct {
@@ -2969,7 +3253,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2981,7 +3265,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2994,7 +3278,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{42}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BackupRequest) GetStale() bool {
@@ -3022,7 +3306,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3034,7 +3318,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3047,7 +3331,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{43}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -3067,7 +3351,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3079,7 +3363,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3092,7 +3376,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{44}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetStatusRequest) GetWithHash() bool {
@@ -3127,7 +3411,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3423,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3436,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{45}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -3295,7 +3579,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3591,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3604,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{46}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Member) GetId() uint64 {
@@ -3407,7 +3691,7 @@ type ClusterStatusRequest struct {
 
 func (x *ClusterStatusRequest) Reset() {
 	*x = ClusterStatusRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3703,7 @@ func (x *ClusterStatusRequest) String() string {
 func (*ClusterStatusRequest) ProtoMessage() {}
 
 func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3716,7 @@ func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusRequest.ProtoReflect.Descriptor instead.
 func (*ClusterStatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{47}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ClusterStatusRequest) GetWithHash() bool {
@@ -3473,7 +3757,7 @@ type ClusterStatusResponse struct {
 
 func (x *ClusterStatusResponse) Reset() {
 	*x = ClusterStatusResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3769,7 @@ func (x *ClusterStatusResponse) String() string {
 func (*ClusterStatusResponse) ProtoMessage() {}
 
 func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3782,7 @@ func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusResponse.ProtoReflect.Descriptor instead.
 func (*ClusterStatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{48}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ClusterStatusResponse) GetNodeId() uint64 {
@@ -3627,7 +3911,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +3923,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +3936,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{49}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AddMemberRequest) GetId() uint64 {
@@ -3710,7 +3994,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +4006,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +4019,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{50}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AddMemberResponse) GetIncarnation() uint64 {
@@ -3777,7 +4061,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3789,7 +4073,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3802,7 +4086,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{51}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RemoveMemberRequest) GetName() string {
@@ -3836,7 +4120,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +4132,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +4145,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{52}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RemoveMemberResponse) GetId() uint64 {
@@ -3889,7 +4173,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3901,7 +4185,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3914,7 +4198,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{53}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TransferLeadershipRequest) GetName() string {
@@ -3948,7 +4232,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3960,7 +4244,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3973,7 +4257,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{54}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() uint64 {
@@ -4000,7 +4284,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4012,7 +4296,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4025,7 +4309,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{55}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SessionRequest) GetFrames() []*ClientFrame {
@@ -4054,7 +4338,7 @@ type ClientFrame struct {
 
 func (x *ClientFrame) Reset() {
 	*x = ClientFrame{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4066,7 +4350,7 @@ func (x *ClientFrame) String() string {
 func (*ClientFrame) ProtoMessage() {}
 
 func (x *ClientFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4079,7 +4363,7 @@ func (x *ClientFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientFrame.ProtoReflect.Descriptor instead.
 func (*ClientFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{56}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ClientFrame) GetId() uint64 {
@@ -4219,7 +4503,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4231,7 +4515,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4244,7 +4528,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{57}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AttachRequest) GetSession() *SessionRef {
@@ -4277,7 +4561,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4289,7 +4573,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4302,7 +4586,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{58}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AttachResponse) GetTtlMs() uint64 {
@@ -4324,7 +4608,7 @@ type KeepAlivesRequest struct {
 
 func (x *KeepAlivesRequest) Reset() {
 	*x = KeepAlivesRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4336,7 +4620,7 @@ func (x *KeepAlivesRequest) String() string {
 func (*KeepAlivesRequest) ProtoMessage() {}
 
 func (x *KeepAlivesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4349,7 +4633,7 @@ func (x *KeepAlivesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAlivesRequest.ProtoReflect.Descriptor instead.
 func (*KeepAlivesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{59}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *KeepAlivesRequest) GetSessionIds() []uint64 {
@@ -4368,7 +4652,7 @@ type KeepAlivesResponse struct {
 
 func (x *KeepAlivesResponse) Reset() {
 	*x = KeepAlivesResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4380,7 +4664,7 @@ func (x *KeepAlivesResponse) String() string {
 func (*KeepAlivesResponse) ProtoMessage() {}
 
 func (x *KeepAlivesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4393,7 +4677,7 @@ func (x *KeepAlivesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAlivesResponse.ProtoReflect.Descriptor instead.
 func (*KeepAlivesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{60}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *KeepAlivesResponse) GetPulses() []*SessionPulse {
@@ -4414,7 +4698,7 @@ type SessionPulse struct {
 
 func (x *SessionPulse) Reset() {
 	*x = SessionPulse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +4710,7 @@ func (x *SessionPulse) String() string {
 func (*SessionPulse) ProtoMessage() {}
 
 func (x *SessionPulse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,7 +4723,7 @@ func (x *SessionPulse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPulse.ProtoReflect.Descriptor instead.
 func (*SessionPulse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{61}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SessionPulse) GetSessionId() uint64 {
@@ -4472,7 +4756,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4768,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4497,7 +4781,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{62}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SessionResponse) GetFrames() []*ServerFrame {
@@ -4529,7 +4813,7 @@ type ServerFrame struct {
 
 func (x *ServerFrame) Reset() {
 	*x = ServerFrame{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4541,7 +4825,7 @@ func (x *ServerFrame) String() string {
 func (*ServerFrame) ProtoMessage() {}
 
 func (x *ServerFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4554,7 +4838,7 @@ func (x *ServerFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerFrame.ProtoReflect.Descriptor instead.
 func (*ServerFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{63}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ServerFrame) GetId() uint64 {
@@ -4734,7 +5018,7 @@ type QueuedNotice struct {
 
 func (x *QueuedNotice) Reset() {
 	*x = QueuedNotice{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +5030,7 @@ func (x *QueuedNotice) String() string {
 func (*QueuedNotice) ProtoMessage() {}
 
 func (x *QueuedNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4759,7 +5043,7 @@ func (x *QueuedNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuedNotice.ProtoReflect.Descriptor instead.
 func (*QueuedNotice) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{64}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *QueuedNotice) GetPlace() uint32 {
@@ -4779,7 +5063,7 @@ type DetachedNotice struct {
 
 func (x *DetachedNotice) Reset() {
 	*x = DetachedNotice{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[65]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +5075,7 @@ func (x *DetachedNotice) String() string {
 func (*DetachedNotice) ProtoMessage() {}
 
 func (x *DetachedNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[65]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +5088,7 @@ func (x *DetachedNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachedNotice.ProtoReflect.Descriptor instead.
 func (*DetachedNotice) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{65}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DetachedNotice) GetSessionId() uint64 {
@@ -4842,7 +5126,7 @@ type ErrorInfo struct {
 
 func (x *ErrorInfo) Reset() {
 	*x = ErrorInfo{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[66]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4854,7 +5138,7 @@ func (x *ErrorInfo) String() string {
 func (*ErrorInfo) ProtoMessage() {}
 
 func (x *ErrorInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[66]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4867,7 +5151,7 @@ func (x *ErrorInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorInfo.ProtoReflect.Descriptor instead.
 func (*ErrorInfo) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{66}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ErrorInfo) GetKind() string {
@@ -5151,7 +5435,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\await_ms\x18\x04 \x01(\x04R\x06waitMs\"V\n" +
 	"\fPollResponse\x12*\n" +
 	"\x06events\x18\x01 \x03(\v2\x12.holdfast.v1.EventR\x06events\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xab\x03\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xd9\x03\n" +
 	"\x05Event\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -5171,8 +5455,32 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\bclock_ms\x18\x0e \x01(\x04R\aclockMs\x12\x0e\n" +
 	"\x02by\x18\x0f \x01(\tR\x02by\x12\x14\n" +
 	"\x05burnt\x18\x10 \x01(\x04R\x05burnt\x12\x1e\n" +
-	"\vopens_at_ms\x18\x11 \x01(\x04R\topensAtMsB\b\n" +
-	"\x06_value\"`\n" +
+	"\vopens_at_ms\x18\x11 \x01(\x04R\topensAtMs\x12,\n" +
+	"\x05audit\x18\x12 \x01(\v2\x16.holdfast.v1.AuditCallR\x05auditB\b\n" +
+	"\x06_value\"\xcb\x01\n" +
+	"\tAuditCall\x12\x12\n" +
+	"\x04call\x18\x01 \x01(\tR\x04call\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12\x1e\n" +
+	"\n" +
+	"credential\x18\x03 \x01(\tR\n" +
+	"credential\x12\x12\n" +
+	"\x04peer\x18\x04 \x01(\tR\x04peer\x12\x0e\n" +
+	"\x02on\x18\x05 \x01(\tR\x02on\x12\x18\n" +
+	"\aoutcome\x18\x06 \x01(\tR\aoutcome\x12\x12\n" +
+	"\x04kind\x18\a \x01(\tR\x04kind\x12\x14\n" +
+	"\x05count\x18\b \x01(\rR\x05count\x12\x12\n" +
+	"\x04told\x18\t \x01(\tR\x04told\"I\n" +
+	"\x10ListAuditRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x1f\n" +
+	"\vallow_stale\x18\x02 \x01(\bR\n" +
+	"allowStale\"r\n" +
+	"\x11ListAuditResponse\x122\n" +
+	"\arecords\x18\x01 \x03(\v2\x18.holdfast.v1.AuditRecordR\arecords\x12)\n" +
+	"\x04read\x18\x02 \x01(\v2\x15.holdfast.v1.ReadInfoR\x04read\"p\n" +
+	"\vAuditRecord\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x19\n" +
+	"\bclock_ms\x18\x02 \x01(\x04R\aclockMs\x12*\n" +
+	"\x04call\x18\x03 \x01(\v2\x16.holdfast.v1.AuditCallR\x04call\"`\n" +
 	"\x12RevokeGrantRequest\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\x04R\x05grant\x12\x10\n" +
@@ -5347,7 +5655,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\brevision\x18\b \x01(\x04R\brevision\x12%\n" +
 	"\x0eleader_address\x18\t \x01(\tR\rleaderAddress\x12\x12\n" +
 	"\x04term\x18\n" +
-	" \x01(\x04R\x04term2\xe6\r\n" +
+	" \x01(\x04R\x04term2\xb2\x0e\n" +
 	"\vLockService\x12P\n" +
 	"\vOpenSession\x12\x1f.holdfast.v1.OpenSessionRequest\x1a .holdfast.v1.OpenSessionResponse\x12J\n" +
 	"\tKeepAlive\x12\x1d.holdfast.v1.KeepAliveRequest\x1a\x1e.holdfast.v1.KeepAliveResponse\x12M\n" +
@@ -5362,7 +5670,8 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\tListLocks\x12\x1d.holdfast.v1.ListLocksRequest\x1a\x1e.holdfast.v1.ListLocksResponse\x12S\n" +
 	"\fListSessions\x12 .holdfast.v1.ListSessionsRequest\x1a!.holdfast.v1.ListSessionsResponse\x12@\n" +
 	"\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x1a.holdfast.v1.WatchResponse0\x01\x12;\n" +
-	"\x04Poll\x12\x18.holdfast.v1.PollRequest\x1a\x19.holdfast.v1.PollResponse\x12P\n" +
+	"\x04Poll\x12\x18.holdfast.v1.PollRequest\x1a\x19.holdfast.v1.PollResponse\x12J\n" +
+	"\tListAudit\x12\x1d.holdfast.v1.ListAuditRequest\x1a\x1e.holdfast.v1.ListAuditResponse\x12P\n" +
 	"\vRevokeGrant\x12\x1f.holdfast.v1.RevokeGrantRequest\x1a .holdfast.v1.RevokeGrantResponse\x12S\n" +
 	"\fExpelSession\x12 .holdfast.v1.ExpelSessionRequest\x1a!.holdfast.v1.ExpelSessionResponse\x12V\n" +
 	"\rReportRefusal\x12!.holdfast.v1.ReportRefusalRequest\x1a\".holdfast.v1.ReportRefusalResponse\x12V\n" +
@@ -5386,7 +5695,7 @@ func file_holdfast_v1_holdfast_proto_rawDescGZIP() []byte {
 	return file_holdfast_v1_holdfast_proto_rawDescData
 }
 
-var file_holdfast_v1_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_holdfast_v1_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_holdfast_v1_holdfast_proto_goTypes = []any{
 	(*SessionRef)(nil),                 // 0: holdfast.v1.SessionRef
 	(*RequestID)(nil),                  // 1: holdfast.v1.RequestID
@@ -5424,37 +5733,41 @@ var file_holdfast_v1_holdfast_proto_goTypes = []any{
 	(*PollRequest)(nil),                // 33: holdfast.v1.PollRequest
 	(*PollResponse)(nil),               // 34: holdfast.v1.PollResponse
 	(*Event)(nil),                      // 35: holdfast.v1.Event
-	(*RevokeGrantRequest)(nil),         // 36: holdfast.v1.RevokeGrantRequest
-	(*RevokeGrantResponse)(nil),        // 37: holdfast.v1.RevokeGrantResponse
-	(*ExpelSessionRequest)(nil),        // 38: holdfast.v1.ExpelSessionRequest
-	(*ExpelSessionResponse)(nil),       // 39: holdfast.v1.ExpelSessionResponse
-	(*ReportRefusalRequest)(nil),       // 40: holdfast.v1.ReportRefusalRequest
-	(*ReportRefusalResponse)(nil),      // 41: holdfast.v1.ReportRefusalResponse
-	(*BackupRequest)(nil),              // 42: holdfast.v1.BackupRequest
-	(*BackupResponse)(nil),             // 43: holdfast.v1.BackupResponse
-	(*GetStatusRequest)(nil),           // 44: holdfast.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),          // 45: holdfast.v1.GetStatusResponse
-	(*Member)(nil),                     // 46: holdfast.v1.Member
-	(*ClusterStatusRequest)(nil),       // 47: holdfast.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil),      // 48: holdfast.v1.ClusterStatusResponse
-	(*AddMemberRequest)(nil),           // 49: holdfast.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 50: holdfast.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 51: holdfast.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 52: holdfast.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 53: holdfast.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 54: holdfast.v1.TransferLeadershipResponse
-	(*SessionRequest)(nil),             // 55: holdfast.v1.SessionRequest
-	(*ClientFrame)(nil),                // 56: holdfast.v1.ClientFrame
-	(*AttachRequest)(nil),              // 57: holdfast.v1.AttachRequest
-	(*AttachResponse)(nil),             // 58: holdfast.v1.AttachResponse
-	(*KeepAlivesRequest)(nil),          // 59: holdfast.v1.KeepAlivesRequest
-	(*KeepAlivesResponse)(nil),         // 60: holdfast.v1.KeepAlivesResponse
-	(*SessionPulse)(nil),               // 61: holdfast.v1.SessionPulse
-	(*SessionResponse)(nil),            // 62: holdfast.v1.SessionResponse
-	(*ServerFrame)(nil),                // 63: holdfast.v1.ServerFrame
-	(*QueuedNotice)(nil),               // 64: holdfast.v1.QueuedNotice
-	(*DetachedNotice)(nil),             // 65: holdfast.v1.DetachedNotice
-	(*ErrorInfo)(nil),                  // 66: holdfast.v1.ErrorInfo
+	(*AuditCall)(nil),                  // 36: holdfast.v1.AuditCall
+	(*ListAuditRequest)(nil),           // 37: holdfast.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),          // 38: holdfast.v1.ListAuditResponse
+	(*AuditRecord)(nil),                // 39: holdfast.v1.AuditRecord
+	(*RevokeGrantRequest)(nil),         // 40: holdfast.v1.RevokeGrantRequest
+	(*RevokeGrantResponse)(nil),        // 41: holdfast.v1.RevokeGrantResponse
+	(*ExpelSessionRequest)(nil),        // 42: holdfast.v1.ExpelSessionRequest
+	(*ExpelSessionResponse)(nil),       // 43: holdfast.v1.ExpelSessionResponse
+	(*ReportRefusalRequest)(nil),       // 44: holdfast.v1.ReportRefusalRequest
+	(*ReportRefusalResponse)(nil),      // 45: holdfast.v1.ReportRefusalResponse
+	(*BackupRequest)(nil),              // 46: holdfast.v1.BackupRequest
+	(*BackupResponse)(nil),             // 47: holdfast.v1.BackupResponse
+	(*GetStatusRequest)(nil),           // 48: holdfast.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 49: holdfast.v1.GetStatusResponse
+	(*Member)(nil),                     // 50: holdfast.v1.Member
+	(*ClusterStatusRequest)(nil),       // 51: holdfast.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),      // 52: holdfast.v1.ClusterStatusResponse
+	(*AddMemberRequest)(nil),           // 53: holdfast.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 54: holdfast.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 55: holdfast.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 56: holdfast.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 57: holdfast.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 58: holdfast.v1.TransferLeadershipResponse
+	(*SessionRequest)(nil),             // 59: holdfast.v1.SessionRequest
+	(*ClientFrame)(nil),                // 60: holdfast.v1.ClientFrame
+	(*AttachRequest)(nil),              // 61: holdfast.v1.AttachRequest
+	(*AttachResponse)(nil),             // 62: holdfast.v1.AttachResponse
+	(*KeepAlivesRequest)(nil),          // 63: holdfast.v1.KeepAlivesRequest
+	(*KeepAlivesResponse)(nil),         // 64: holdfast.v1.KeepAlivesResponse
+	(*SessionPulse)(nil),               // 65: holdfast.v1.SessionPulse
+	(*SessionResponse)(nil),            // 66: holdfast.v1.SessionResponse
+	(*ServerFrame)(nil),                // 67: holdfast.v1.ServerFrame
+	(*QueuedNotice)(nil),               // 68: holdfast.v1.QueuedNotice
+	(*DetachedNotice)(nil),             // 69: holdfast.v1.DetachedNotice
+	(*ErrorInfo)(nil),                  // 70: holdfast.v1.ErrorInfo
 }
 var file_holdfast_v1_holdfast_proto_depIdxs = []int32{
 	0,  // 0: holdfast.v1.KeepAliveRequest.session:type_name -> holdfast.v1.SessionRef
@@ -5480,84 +5793,90 @@ var file_holdfast_v1_holdfast_proto_depIdxs = []int32{
 	22, // 20: holdfast.v1.ListSessionsResponse.read:type_name -> holdfast.v1.ReadInfo
 	35, // 21: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
 	35, // 22: holdfast.v1.PollResponse.events:type_name -> holdfast.v1.Event
-	46, // 23: holdfast.v1.ClusterStatusResponse.members:type_name -> holdfast.v1.Member
-	46, // 24: holdfast.v1.AddMemberResponse.members:type_name -> holdfast.v1.Member
-	46, // 25: holdfast.v1.RemoveMemberResponse.members:type_name -> holdfast.v1.Member
-	56, // 26: holdfast.v1.SessionRequest.frames:type_name -> holdfast.v1.ClientFrame
-	2,  // 27: holdfast.v1.ClientFrame.open:type_name -> holdfast.v1.OpenSessionRequest
-	57, // 28: holdfast.v1.ClientFrame.attach:type_name -> holdfast.v1.AttachRequest
-	59, // 29: holdfast.v1.ClientFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesRequest
-	9,  // 30: holdfast.v1.ClientFrame.acquire:type_name -> holdfast.v1.AcquireRequest
-	12, // 31: holdfast.v1.ClientFrame.cancel:type_name -> holdfast.v1.CancelRequest
-	14, // 32: holdfast.v1.ClientFrame.release:type_name -> holdfast.v1.ReleaseRequest
-	7,  // 33: holdfast.v1.ClientFrame.end:type_name -> holdfast.v1.EndSessionRequest
-	0,  // 34: holdfast.v1.AttachRequest.session:type_name -> holdfast.v1.SessionRef
-	61, // 35: holdfast.v1.KeepAlivesResponse.pulses:type_name -> holdfast.v1.SessionPulse
-	5,  // 36: holdfast.v1.SessionPulse.alive:type_name -> holdfast.v1.KeepAliveResponse
-	66, // 37: holdfast.v1.SessionPulse.error:type_name -> holdfast.v1.ErrorInfo
-	63, // 38: holdfast.v1.SessionResponse.frames:type_name -> holdfast.v1.ServerFrame
-	66, // 39: holdfast.v1.ServerFrame.error:type_name -> holdfast.v1.ErrorInfo
-	3,  // 40: holdfast.v1.ServerFrame.open:type_name -> holdfast.v1.OpenSessionResponse
-	58, // 41: holdfast.v1.ServerFrame.attach:type_name -> holdfast.v1.AttachResponse
-	60, // 42: holdfast.v1.ServerFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesResponse
-	10, // 43: holdfast.v1.ServerFrame.acquire:type_name -> holdfast.v1.AcquireResponse
-	13, // 44: holdfast.v1.ServerFrame.cancel:type_name -> holdfast.v1.CancelResponse
-	15, // 45: holdfast.v1.ServerFrame.release:type_name -> holdfast.v1.ReleaseResponse
-	8,  // 46: holdfast.v1.ServerFrame.end:type_name -> holdfast.v1.EndSessionResponse
-	64, // 47: holdfast.v1.ServerFrame.queued:type_name -> holdfast.v1.QueuedNotice
-	65, // 48: holdfast.v1.ServerFrame.detached:type_name -> holdfast.v1.DetachedNotice
-	24, // 49: holdfast.v1.ErrorInfo.holder:type_name -> holdfast.v1.Holder
-	2,  // 50: holdfast.v1.LockService.OpenSession:input_type -> holdfast.v1.OpenSessionRequest
-	4,  // 51: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	7,  // 52: holdfast.v1.LockService.EndSession:input_type -> holdfast.v1.EndSessionRequest
-	9,  // 53: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	12, // 54: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	14, // 55: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	16, // 56: holdfast.v1.LockService.Put:input_type -> holdfast.v1.PutRequest
-	18, // 57: holdfast.v1.LockService.Delete:input_type -> holdfast.v1.DeleteRequest
-	20, // 58: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	26, // 59: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	28, // 60: holdfast.v1.LockService.ListSessions:input_type -> holdfast.v1.ListSessionsRequest
-	31, // 61: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	33, // 62: holdfast.v1.LockService.Poll:input_type -> holdfast.v1.PollRequest
-	36, // 63: holdfast.v1.LockService.RevokeGrant:input_type -> holdfast.v1.RevokeGrantRequest
-	38, // 64: holdfast.v1.LockService.ExpelSession:input_type -> holdfast.v1.ExpelSessionRequest
-	40, // 65: holdfast.v1.LockService.ReportRefusal:input_type -> holdfast.v1.ReportRefusalRequest
-	47, // 66: holdfast.v1.LockService.ClusterStatus:input_type -> holdfast.v1.ClusterStatusRequest
-	49, // 67: holdfast.v1.LockService.AddMember:input_type -> holdfast.v1.AddMemberRequest
-	51, // 68: holdfast.v1.LockService.RemoveMember:input_type -> holdfast.v1.RemoveMemberRequest
-	53, // 69: holdfast.v1.LockService.TransferLeadership:input_type -> holdfast.v1.TransferLeadershipRequest
-	42, // 70: holdfast.v1.LockService.Backup:input_type -> holdfast.v1.BackupRequest
-	44, // 71: holdfast.v1.LockService.GetStatus:input_type -> holdfast.v1.GetStatusRequest
-	55, // 72: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
-	3,  // 73: holdfast.v1.LockService.OpenSession:output_type -> holdfast.v1.OpenSessionResponse
-	5,  // 74: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	8,  // 75: holdfast.v1.LockService.EndSession:output_type -> holdfast.v1.EndSessionResponse
-	10, // 76: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.AcquireResponse
-	13, // 77: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.CancelResponse
-	15, // 78: holdfast.v1.LockService.Release:output_type -> holdfast.v1.ReleaseResponse
-	17, // 79: holdfast.v1.LockService.Put:output_type -> holdfast.v1.PutResponse
-	19, // 80: holdfast.v1.LockService.Delete:output_type -> holdfast.v1.DeleteResponse
-	21, // 81: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	27, // 82: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	29, // 83: holdfast.v1.LockService.ListSessions:output_type -> holdfast.v1.ListSessionsResponse
-	32, // 84: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	34, // 85: holdfast.v1.LockService.Poll:output_type -> holdfast.v1.PollResponse
-	37, // 86: holdfast.v1.LockService.RevokeGrant:output_type -> holdfast.v1.RevokeGrantResponse
-	39, // 87: holdfast.v1.LockService.ExpelSession:output_type -> holdfast.v1.ExpelSessionResponse
-	41, // 88: holdfast.v1.LockService.ReportRefusal:output_type -> holdfast.v1.ReportRefusalResponse
-	48, // 89: holdfast.v1.LockService.ClusterStatus:output_type -> holdfast.v1.ClusterStatusResponse
-	50, // 90: holdfast.v1.LockService.AddMember:output_type -> holdfast.v1.AddMemberResponse
-	52, // 91: holdfast.v1.LockService.RemoveMember:output_type -> holdfast.v1.RemoveMemberResponse
-	54, // 92: holdfast.v1.LockService.TransferLeadership:output_type -> holdfast.v1.TransferLeadershipResponse
-	43, // 93: holdfast.v1.LockService.Backup:output_type -> holdfast.v1.BackupResponse
-	45, // 94: holdfast.v1.LockService.GetStatus:output_type -> holdfast.v1.GetStatusResponse
-	62, // 95: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
-	73, // [73:96] is the sub-list for method output_type
-	50, // [50:73] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	36, // 23: holdfast.v1.Event.audit:type_name -> holdfast.v1.AuditCall
+	39, // 24: holdfast.v1.ListAuditResponse.records:type_name -> holdfast.v1.AuditRecord
+	22, // 25: holdfast.v1.ListAuditResponse.read:type_name -> holdfast.v1.ReadInfo
+	36, // 26: holdfast.v1.AuditRecord.call:type_name -> holdfast.v1.AuditCall
+	50, // 27: holdfast.v1.ClusterStatusResponse.members:type_name -> holdfast.v1.Member
+	50, // 28: holdfast.v1.AddMemberResponse.members:type_name -> holdfast.v1.Member
+	50, // 29: holdfast.v1.RemoveMemberResponse.members:type_name -> holdfast.v1.Member
+	60, // 30: holdfast.v1.SessionRequest.frames:type_name -> holdfast.v1.ClientFrame
+	2,  // 31: holdfast.v1.ClientFrame.open:type_name -> holdfast.v1.OpenSessionRequest
+	61, // 32: holdfast.v1.ClientFrame.attach:type_name -> holdfast.v1.AttachRequest
+	63, // 33: holdfast.v1.ClientFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesRequest
+	9,  // 34: holdfast.v1.ClientFrame.acquire:type_name -> holdfast.v1.AcquireRequest
+	12, // 35: holdfast.v1.ClientFrame.cancel:type_name -> holdfast.v1.CancelRequest
+	14, // 36: holdfast.v1.ClientFrame.release:type_name -> holdfast.v1.ReleaseRequest
+	7,  // 37: holdfast.v1.ClientFrame.end:type_name -> holdfast.v1.EndSessionRequest
+	0,  // 38: holdfast.v1.AttachRequest.session:type_name -> holdfast.v1.SessionRef
+	65, // 39: holdfast.v1.KeepAlivesResponse.pulses:type_name -> holdfast.v1.SessionPulse
+	5,  // 40: holdfast.v1.SessionPulse.alive:type_name -> holdfast.v1.KeepAliveResponse
+	70, // 41: holdfast.v1.SessionPulse.error:type_name -> holdfast.v1.ErrorInfo
+	67, // 42: holdfast.v1.SessionResponse.frames:type_name -> holdfast.v1.ServerFrame
+	70, // 43: holdfast.v1.ServerFrame.error:type_name -> holdfast.v1.ErrorInfo
+	3,  // 44: holdfast.v1.ServerFrame.open:type_name -> holdfast.v1.OpenSessionResponse
+	62, // 45: holdfast.v1.ServerFrame.attach:type_name -> holdfast.v1.AttachResponse
+	64, // 46: holdfast.v1.ServerFrame.keep_alives:type_name -> holdfast.v1.KeepAlivesResponse
+	10, // 47: holdfast.v1.ServerFrame.acquire:type_name -> holdfast.v1.AcquireResponse
+	13, // 48: holdfast.v1.ServerFrame.cancel:type_name -> holdfast.v1.CancelResponse
+	15, // 49: holdfast.v1.ServerFrame.release:type_name -> holdfast.v1.ReleaseResponse
+	8,  // 50: holdfast.v1.ServerFrame.end:type_name -> holdfast.v1.EndSessionResponse
+	68, // 51: holdfast.v1.ServerFrame.queued:type_name -> holdfast.v1.QueuedNotice
+	69, // 52: holdfast.v1.ServerFrame.detached:type_name -> holdfast.v1.DetachedNotice
+	24, // 53: holdfast.v1.ErrorInfo.holder:type_name -> holdfast.v1.Holder
+	2,  // 54: holdfast.v1.LockService.OpenSession:input_type -> holdfast.v1.OpenSessionRequest
+	4,  // 55: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	7,  // 56: holdfast.v1.LockService.EndSession:input_type -> holdfast.v1.EndSessionRequest
+	9,  // 57: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	12, // 58: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	14, // 59: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	16, // 60: holdfast.v1.LockService.Put:input_type -> holdfast.v1.PutRequest
+	18, // 61: holdfast.v1.LockService.Delete:input_type -> holdfast.v1.DeleteRequest
+	20, // 62: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	26, // 63: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	28, // 64: holdfast.v1.LockService.ListSessions:input_type -> holdfast.v1.ListSessionsRequest
+	31, // 65: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	33, // 66: holdfast.v1.LockService.Poll:input_type -> holdfast.v1.PollRequest
+	37, // 67: holdfast.v1.LockService.ListAudit:input_type -> holdfast.v1.ListAuditRequest
+	40, // 68: holdfast.v1.LockService.RevokeGrant:input_type -> holdfast.v1.RevokeGrantRequest
+	42, // 69: holdfast.v1.LockService.ExpelSession:input_type -> holdfast.v1.ExpelSessionRequest
+	44, // 70: holdfast.v1.LockService.ReportRefusal:input_type -> holdfast.v1.ReportRefusalRequest
+	51, // 71: holdfast.v1.LockService.ClusterStatus:input_type -> holdfast.v1.ClusterStatusRequest
+	53, // 72: holdfast.v1.LockService.AddMember:input_type -> holdfast.v1.AddMemberRequest
+	55, // 73: holdfast.v1.LockService.RemoveMember:input_type -> holdfast.v1.RemoveMemberRequest
+	57, // 74: holdfast.v1.LockService.TransferLeadership:input_type -> holdfast.v1.TransferLeadershipRequest
+	46, // 75: holdfast.v1.LockService.Backup:input_type -> holdfast.v1.BackupRequest
+	48, // 76: holdfast.v1.LockService.GetStatus:input_type -> holdfast.v1.GetStatusRequest
+	59, // 77: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
+	3,  // 78: holdfast.v1.LockService.OpenSession:output_type -> holdfast.v1.OpenSessionResponse
+	5,  // 79: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	8,  // 80: holdfast.v1.LockService.EndSession:output_type -> holdfast.v1.EndSessionResponse
+	10, // 81: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.AcquireResponse
+	13, // 82: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.CancelResponse
+	15, // 83: holdfast.v1.LockService.Release:output_type -> holdfast.v1.ReleaseResponse
+	17, // 84: holdfast.v1.LockService.Put:output_type -> holdfast.v1.PutResponse
+	19, // 85: holdfast.v1.LockService.Delete:output_type -> holdfast.v1.DeleteResponse
+	21, // 86: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	27, // 87: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	29, // 88: holdfast.v1.LockService.ListSessions:output_type -> holdfast.v1.ListSessionsResponse
+	32, // 89: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	34, // 90: holdfast.v1.LockService.Poll:output_type -> holdfast.v1.PollResponse
+	38, // 91: holdfast.v1.LockService.ListAudit:output_type -> holdfast.v1.ListAuditResponse
+	41, // 92: holdfast.v1.LockService.RevokeGrant:output_type -> holdfast.v1.RevokeGrantResponse
+	43, // 93: holdfast.v1.LockService.ExpelSession:output_type -> holdfast.v1.ExpelSessionResponse
+	45, // 94: holdfast.v1.LockService.ReportRefusal:output_type -> holdfast.v1.ReportRefusalResponse
+	52, // 95: holdfast.v1.LockService.ClusterStatus:output_type -> holdfast.v1.ClusterStatusResponse
+	54, // 96: holdfast.v1.LockService.AddMember:output_type -> holdfast.v1.AddMemberResponse
+	56, // 97: holdfast.v1.LockService.RemoveMember:output_type -> holdfast.v1.RemoveMemberResponse
+	58, // 98: holdfast.v1.LockService.TransferLeadership:output_type -> holdfast.v1.TransferLeadershipResponse
+	47, // 99: holdfast.v1.LockService.Backup:output_type -> holdfast.v1.BackupResponse
+	49, // 100: holdfast.v1.LockService.GetStatus:output_type -> holdfast.v1.GetStatusResponse
+	66, // 101: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
+	78, // [78:102] is the sub-list for method output_type
+	54, // [54:78] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_v1_holdfast_proto_init() }
@@ -5573,7 +5892,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 	file_holdfast_v1_holdfast_proto_msgTypes[30].OneofWrappers = []any{}
 	file_holdfast_v1_holdfast_proto_msgTypes[31].OneofWrappers = []any{}
 	file_holdfast_v1_holdfast_proto_msgTypes[35].OneofWrappers = []any{}
-	file_holdfast_v1_holdfast_proto_msgTypes[56].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[60].OneofWrappers = []any{
 		(*ClientFrame_Open)(nil),
 		(*ClientFrame_Attach)(nil),
 		(*ClientFrame_KeepAlives)(nil),
@@ -5582,7 +5901,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 		(*ClientFrame_Release)(nil),
 		(*ClientFrame_End)(nil),
 	}
-	file_holdfast_v1_holdfast_proto_msgTypes[63].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[67].OneofWrappers = []any{
 		(*ServerFrame_Error)(nil),
 		(*ServerFrame_Open)(nil),
 		(*ServerFrame_Attach)(nil),
@@ -5600,7 +5919,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_v1_holdfast_proto_rawDesc), len(file_holdfast_v1_holdfast_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   67,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -65,6 +65,8 @@ const (
 	LockServiceWatchProcedure = "/holdfast.v1.LockService/Watch"
 	// LockServicePollProcedure is the fully-qualified name of the LockService's Poll RPC.
 	LockServicePollProcedure = "/holdfast.v1.LockService/Poll"
+	// LockServiceListAuditProcedure is the fully-qualified name of the LockService's ListAudit RPC.
+	LockServiceListAuditProcedure = "/holdfast.v1.LockService/ListAudit"
 	// LockServiceRevokeGrantProcedure is the fully-qualified name of the LockService's RevokeGrant RPC.
 	LockServiceRevokeGrantProcedure = "/holdfast.v1.LockService/RevokeGrant"
 	// LockServiceExpelSessionProcedure is the fully-qualified name of the LockService's ExpelSession
@@ -121,6 +123,8 @@ type LockServiceClient interface {
 	// Poll is Watch as a long poll: it answers when there are events, or after
 	// wait_ms without.
 	Poll(context.Context, *connect.Request[holdfastv1.PollRequest]) (*connect.Response[holdfastv1.PollResponse], error)
+	// ListAudit shows the newest records of operators' calls.
+	ListAudit(context.Context, *connect.Request[holdfastv1.ListAuditRequest]) (*connect.Response[holdfastv1.ListAuditResponse], error)
 	// RevokeGrant takes a grant from its holder (operator).
 	RevokeGrant(context.Context, *connect.Request[holdfastv1.RevokeGrantRequest]) (*connect.Response[holdfastv1.RevokeGrantResponse], error)
 	// ExpelSession ends another's session (operator).
@@ -235,6 +239,12 @@ func NewLockServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(lockServiceMethods.ByName("Poll")),
 			connect.WithClientOptions(opts...),
 		),
+		listAudit: connect.NewClient[holdfastv1.ListAuditRequest, holdfastv1.ListAuditResponse](
+			httpClient,
+			baseURL+LockServiceListAuditProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("ListAudit")),
+			connect.WithClientOptions(opts...),
+		),
 		revokeGrant: connect.NewClient[holdfastv1.RevokeGrantRequest, holdfastv1.RevokeGrantResponse](
 			httpClient,
 			baseURL+LockServiceRevokeGrantProcedure,
@@ -313,6 +323,7 @@ type lockServiceClient struct {
 	listSessions       *connect.Client[holdfastv1.ListSessionsRequest, holdfastv1.ListSessionsResponse]
 	watch              *connect.Client[holdfastv1.WatchRequest, holdfastv1.WatchResponse]
 	poll               *connect.Client[holdfastv1.PollRequest, holdfastv1.PollResponse]
+	listAudit          *connect.Client[holdfastv1.ListAuditRequest, holdfastv1.ListAuditResponse]
 	revokeGrant        *connect.Client[holdfastv1.RevokeGrantRequest, holdfastv1.RevokeGrantResponse]
 	expelSession       *connect.Client[holdfastv1.ExpelSessionRequest, holdfastv1.ExpelSessionResponse]
 	reportRefusal      *connect.Client[holdfastv1.ReportRefusalRequest, holdfastv1.ReportRefusalResponse]
@@ -388,6 +399,11 @@ func (c *lockServiceClient) Watch(ctx context.Context, req *connect.Request[hold
 // Poll calls holdfast.v1.LockService.Poll.
 func (c *lockServiceClient) Poll(ctx context.Context, req *connect.Request[holdfastv1.PollRequest]) (*connect.Response[holdfastv1.PollResponse], error) {
 	return c.poll.CallUnary(ctx, req)
+}
+
+// ListAudit calls holdfast.v1.LockService.ListAudit.
+func (c *lockServiceClient) ListAudit(ctx context.Context, req *connect.Request[holdfastv1.ListAuditRequest]) (*connect.Response[holdfastv1.ListAuditResponse], error) {
+	return c.listAudit.CallUnary(ctx, req)
 }
 
 // RevokeGrant calls holdfast.v1.LockService.RevokeGrant.
@@ -469,6 +485,8 @@ type LockServiceHandler interface {
 	// Poll is Watch as a long poll: it answers when there are events, or after
 	// wait_ms without.
 	Poll(context.Context, *connect.Request[holdfastv1.PollRequest]) (*connect.Response[holdfastv1.PollResponse], error)
+	// ListAudit shows the newest records of operators' calls.
+	ListAudit(context.Context, *connect.Request[holdfastv1.ListAuditRequest]) (*connect.Response[holdfastv1.ListAuditResponse], error)
 	// RevokeGrant takes a grant from its holder (operator).
 	RevokeGrant(context.Context, *connect.Request[holdfastv1.RevokeGrantRequest]) (*connect.Response[holdfastv1.RevokeGrantResponse], error)
 	// ExpelSession ends another's session (operator).
@@ -579,6 +597,12 @@ func NewLockServiceHandler(svc LockServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(lockServiceMethods.ByName("Poll")),
 		connect.WithHandlerOptions(opts...),
 	)
+	lockServiceListAuditHandler := connect.NewUnaryHandler(
+		LockServiceListAuditProcedure,
+		svc.ListAudit,
+		connect.WithSchema(lockServiceMethods.ByName("ListAudit")),
+		connect.WithHandlerOptions(opts...),
+	)
 	lockServiceRevokeGrantHandler := connect.NewUnaryHandler(
 		LockServiceRevokeGrantProcedure,
 		svc.RevokeGrant,
@@ -667,6 +691,8 @@ func NewLockServiceHandler(svc LockServiceHandler, opts ...connect.HandlerOption
 			lockServiceWatchHandler.ServeHTTP(w, r)
 		case LockServicePollProcedure:
 			lockServicePollHandler.ServeHTTP(w, r)
+		case LockServiceListAuditProcedure:
+			lockServiceListAuditHandler.ServeHTTP(w, r)
 		case LockServiceRevokeGrantProcedure:
 			lockServiceRevokeGrantHandler.ServeHTTP(w, r)
 		case LockServiceExpelSessionProcedure:
@@ -746,6 +772,10 @@ func (UnimplementedLockServiceHandler) Watch(context.Context, *connect.Request[h
 
 func (UnimplementedLockServiceHandler) Poll(context.Context, *connect.Request[holdfastv1.PollRequest]) (*connect.Response[holdfastv1.PollResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.LockService.Poll is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) ListAudit(context.Context, *connect.Request[holdfastv1.ListAuditRequest]) (*connect.Response[holdfastv1.ListAuditResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.LockService.ListAudit is not implemented"))
 }
 
 func (UnimplementedLockServiceHandler) RevokeGrant(context.Context, *connect.Request[holdfastv1.RevokeGrantRequest]) (*connect.Response[holdfastv1.RevokeGrantResponse], error) {
