@@ -1,6 +1,6 @@
 // Command holdfast is the whole of Holdfast in one binary: the lock service
-// (serve, dev), the command line that guards a program with a lock (run), and
-// the tools of an operator (lock, session, version).
+// (serve, dev), the command lines that guard a program with a lock (run, elect),
+// and the tools of an operator (lock, session, version).
 //
 // It wires packages together and holds no rule of the lock service: it may
 // import any public package of the module, wire, and server with its rooms.
@@ -15,4 +15,6 @@
 // user's program once both stand. schedule.go, the pure machine that decides
 // when the group is ended, runs in the guardian and a second time in the
 // wrapper, should the guardian be stopped. tty.go is the terminal's part.
+// elect starts such a wrapper for each time in office; guarded.go is what it and
+// run have in common.
 package main
