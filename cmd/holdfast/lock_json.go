@@ -71,21 +71,22 @@ type sessionJSON struct {
 }
 
 type eventJSON struct {
-	Revision    string  `json:"revision"`
-	Kind        string  `json:"kind"`
-	Cause       string  `json:"cause,omitempty"`
-	Lock        string  `json:"lock,omitempty"`
-	Session     string  `json:"session,omitempty"`
-	Label       string  `json:"label,omitempty"`
-	Host        string  `json:"host,omitempty"`
-	Grant       string  `json:"grant,omitempty"`
-	Token       string  `json:"token,omitempty"`
-	TokenNumber string  `json:"token_number,omitempty"`
-	Shared      bool    `json:"shared,omitempty"`
-	Value       *[]byte `json:"value,omitempty"`
-	ClockMS     int64   `json:"clock_ms"` // of the log
-	By          string  `json:"by,omitempty"`
-	Burnt       string  `json:"burnt,omitempty"`
+	Revision    string     `json:"revision"`
+	Kind        string     `json:"kind"`
+	Cause       string     `json:"cause,omitempty"`
+	Lock        string     `json:"lock,omitempty"`
+	Session     string     `json:"session,omitempty"`
+	Label       string     `json:"label,omitempty"`
+	Host        string     `json:"host,omitempty"`
+	Grant       string     `json:"grant,omitempty"`
+	Token       string     `json:"token,omitempty"`
+	TokenNumber string     `json:"token_number,omitempty"`
+	Shared      bool       `json:"shared,omitempty"`
+	Value       *[]byte    `json:"value,omitempty"`
+	ClockMS     int64      `json:"clock_ms"` // of the log
+	By          string     `json:"by,omitempty"`
+	Burnt       string     `json:"burnt,omitempty"`
+	Audit       *auditJSON `json:"audit,omitempty"`
 }
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }
@@ -150,6 +151,10 @@ func toEventJSON(e *cluster.Event) eventJSON {
 		Revision: number(e.Revision), Kind: e.Kind, Cause: e.Cause, Lock: e.Lock, Session: numberIf(e.SessionID),
 		Label: e.Label, Host: e.Host, Grant: numberIf(e.Grant), Shared: e.Shared,
 		Value: bytesIf(e.HasValue, e.Value), ClockMS: millis(e.Clock), By: e.By, Burnt: numberIf(e.Burnt),
+	}
+	if e.Audit != nil {
+		audit := toAuditJSON(&cluster.AuditRecord{Revision: e.Revision, Clock: e.Clock, AuditCall: *e.Audit})
+		out.Audit = &audit
 	}
 	if !e.Token.IsZero() {
 		out.Token, out.TokenNumber = e.Token.String(), number(e.Token.Number)

@@ -161,6 +161,9 @@ func printEvent(w io.Writer, e *cluster.Event, format string) error {
 	if e.By != "" {
 		fmt.Fprintf(&b, "  by %s", printable(e.By))
 	}
+	if e.Audit != nil {
+		fmt.Fprintf(&b, "  %s", auditText(e.Audit))
+	}
 	if e.HasValue {
 		fmt.Fprintf(&b, "  value %s", valueText(e.Value))
 	}

@@ -59,6 +59,7 @@ type Event struct {
 	Clock     time.Duration // the log's clock
 	By        string        // who revoked, for people
 	Burnt     uint64        // revoked: the number of the revocation token
+	Audit     *AuditCall    // audit: the operator's call; else nil
 }
 
 // Watch goes through the events of locks as they happen, until ctx ends or the
@@ -202,7 +203,12 @@ func asWatchError(ctx context.Context, e *driver.Error) error {
 }
 
 func (d *decoder) event(e *holdfastv1.Event) Event {
+	var audit *AuditCall
+	if e.GetAudit() != nil {
+		audit = auditCall(e.GetAudit())
+	}
 	return Event{
+		Audit:    audit,
 		Revision: e.GetRevision(), Kind: e.GetKind(), Cause: e.GetCause(), Lock: e.GetLock(),
 		SessionID: e.GetSessionId(), Label: e.GetLabel(), Host: e.GetHost(),
 		Grant: e.GetGrant(), Token: d.token(e.GetToken()), Shared: e.GetShared(),
