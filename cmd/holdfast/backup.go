@@ -51,6 +51,7 @@ instead.
 	format := outputFlag(cmd)
 	var servers cobra.Command // not for 'verify', which needs none
 	serverFlag(&servers)
+	operatorFlag(&servers)
 	cmd.Flags().AddFlagSet(servers.PersistentFlags())
 	cmd.AddCommand(backupVerifyCmd())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -15,6 +15,7 @@ func clusterCmd() *cobra.Command {
 	cmd := group("cluster", "Look at the members of the cluster, and change them",
 		clusterStatusCmd(), clusterRemoveCmd(), clusterTransferCmd())
 	serverFlag(cmd)
+	operatorFlag(cmd)
 	return cmd
 }
 

@@ -115,7 +115,7 @@ func revoke(cmd *cobra.Command, name string, grant uint64, now bool, format stri
 func explainRevoke(ctx context.Context, stderr io.Writer, client *cluster.Client, name, servers string, grant uint64, err error) error {
 	kind := driver.KindOf(err)
 	if kind != driver.NotHeld && kind != driver.NotFound && kind != driver.Invalid {
-		return asOperator(err)
+		return err
 	}
 	l, getErr := client.Get(ctx, name, cluster.GetOptions{QueueLimit: 10})
 	switch {

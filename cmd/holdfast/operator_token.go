@@ -68,10 +68,10 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// asOperator says what a command can do about an operator's call that was
+// asOperator says what an operator's command can do about a call that was
 // denied.
-func asOperator(err error) error {
-	if driver.KindOf(err) != driver.Denied {
+func asOperator(cmd *cobra.Command, err error) error {
+	if err == nil || cmd.Flag(tokenFileFlag) == nil || driver.KindOf(err) != driver.Denied {
 		return err
 	}
 	return fmt.Errorf("%w; a credential is given with --%s, or with --cert and --key", err, tokenFileFlag)

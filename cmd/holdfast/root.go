@@ -22,7 +22,8 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(context.Background())
+	cmd, err := root.ExecuteContextC(context.Background())
+	err = asOperator(cmd, err)
 	if err != nil {
 		if text := err.Error(); text != "" {
 			fmt.Fprintf(stderr, "holdfast: %s\n", printableLines(text))

@@ -38,7 +38,7 @@ writes. To take back a single lock, and let the holder stop first, use
 				return withCode(exitMissing, fmt.Errorf("no session %d: it has ended, or never was; see 'holdfast session list'", id))
 			}
 			if err != nil {
-				return asOperator(err)
+				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "session %d ended\n", id)
 			return err

@@ -167,6 +167,11 @@ func TestOperatorCommands(t *testing.T) {
 		run(t, exitFailure, srv.on(), args...).says("only operators may do this", "--operator-token-file")
 		run(t, exitFailure, srv.on(), append(args, "--operator-token-file", write("wrong", "0123456789abcdee"))...).says("only operators may do this")
 	}
+	for _, args := range [][]string{{"backup", filepath.Join(dir, "b")}, {"cluster", "remove", "n9"}, {"cluster", "transfer"}} {
+		run(t, exitFailure, srv.on(), args...).says("only operators may do this", "--operator-token-file")
+	}
+	run(t, 0, srv.on(), "backup", filepath.Join(dir, "b"), "--operator-token-file", mine)
+	run(t, exitMissing, srv.on(), "cluster", "remove", "n9", "--operator-token-file", mine)
 	run(t, exitUsage, srv.on(), append(revoke, "--operator-token-file", tokens)...).says("holds several tokens")
 	run(t, exitUsage, srv.on(), append(revoke, "--operator-token-file", write("none", "#\n"))...).says("holds no token")
 	run(t, exitUsage, []string{serverVariable + "=locks.example:7433"}, append(revoke, "--operator-token-file", mine)...).says("in the clear")
