@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -96,4 +97,16 @@ func (p *portTLS) serve(srv *http.Server, l net.Listener) error {
 	srv.Protocols.SetHTTP2(true)
 	srv.TLSConfig = p.set.Server()
 	return srv.ServeTLS(l, "", "")
+}
+
+// members makes the port for members speak TLS with the files of the role
+// [tlsfiles.Peer]; nil leaves it plain.
+func (p *portTLS) members(c *PeerConfig) {
+	if p == nil {
+		return
+	}
+	peers := tlsfiles.NewPeerTLS(p.set)
+	c.ListenTLS = peers.Server
+	c.DialTLS = func() *tls.Config { return peers.Client("") }
+	c.Verify = tlsfiles.Verify
 }

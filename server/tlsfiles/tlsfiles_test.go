@@ -295,13 +295,13 @@ func TestPeers(t *testing.T) {
 	b := newRig(t, Peer, tlstest.Certificate{DNSNames: []string{"b"}})
 	b.files.Cert, b.files.Key, b.files.CA = a.ca.Write(t.TempDir(), "b", tlstest.Certificate{DNSNames: []string{"b"}})
 	pa, pb := NewPeerTLS(a.Set), NewPeerTLS(b.Set)
-	if state, acceptErr, err := talk(t, pa.Server(), pb.Client("a")); err != nil || acceptErr != nil || IsMember(state, "a") != nil {
-		t.Fatalf("b dials a: %v, %v, %v", err, acceptErr, IsMember(state, "a"))
+	if state, acceptErr, err := talk(t, pa.Server(), pb.Client("a")); err != nil || acceptErr != nil || Verify(state, "a") != nil {
+		t.Fatalf("b dials a: %v, %v, %v", err, acceptErr, Verify(state, "a"))
 	}
 	if state, _, err := talk(t, pa.Server(), pb.Client("c")); err == nil {
 		t.Error("a was taken for c")
-	} else if IsMember(state, "c") == nil {
-		t.Error("IsMember takes a for c")
+	} else if Verify(state, "c") == nil {
+		t.Error("Verify takes a for c")
 	}
 	if _, acceptErr, err := talk(t, pa.Server(), pb.Client("")); err != nil || acceptErr != nil {
 		t.Errorf("b asks whoever is there: %v, %v", err, acceptErr)
@@ -316,7 +316,9 @@ func TestPeers(t *testing.T) {
 			t.Errorf("asking for %q, a member of another CA was let in", name)
 		}
 	}
-	if err := IsMember(tls.ConnectionState{}, "a"); err == nil {
-		t.Error("without a certificate it is a member")
+	for _, name := range []string{"a", ""} {
+		if err := Verify(tls.ConnectionState{}, name); err == nil {
+			t.Errorf("asked for %q: without a certificate it is a member", name)
+		}
 	}
 }
