@@ -21,10 +21,8 @@ import (
 
 // The real service, its real client, and lines that break.
 
-const (
-	realTTL  = 2 * time.Second
-	patience = 30 * time.Second // how long a test waits for what must come
-)
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
 
 // service is a server in this process, which can be stopped and started again
 // on the same data and address.
@@ -75,9 +73,9 @@ func (s *service) stop() {
 	s.srv = nil
 }
 
-func dial(t *testing.T, addr, label string) *cluster.Client {
+func dial(t *testing.T, addr, label string, ttl time.Duration) *cluster.Client {
 	t.Helper()
-	c, err := cluster.Dial(t.Context(), addr, &cluster.Options{TTL: realTTL, Label: label, Host: "test"})
+	c, err := cluster.Dial(t.Context(), addr, &cluster.Options{TTL: ttl, Label: label, Host: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +87,7 @@ func dial(t *testing.T, addr, label string) *cluster.Client {
 type arena struct {
 	*testing.T
 	*service
+	ttl       time.Duration // of the candidates
 	watcher   *cluster.Client
 	primaries chan elect.Primary
 
@@ -96,10 +95,10 @@ type arena struct {
 	inside string // who is in office
 }
 
-func newArena(t *testing.T) *arena {
+func newArena(t *testing.T, ttl time.Duration) *arena {
 	t.Helper()
-	a := &arena{T: t, service: startService(t), primaries: make(chan elect.Primary, 1000)}
-	a.watcher = dial(t, a.addr, "watcher")
+	a := &arena{T: t, service: startService(t), ttl: ttl, primaries: make(chan elect.Primary, 1000)}
+	a.watcher = dial(t, a.addr, "watcher", ttl)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -156,11 +155,11 @@ type rival struct {
 func (a *arena) rival(name string, prefers bool) *rival {
 	a.Helper()
 	r := &rival{line: drivertest.NewProxy(a.T, a.addr)}
-	r.client = dial(a.T, r.line.Addr(), name)
+	r.client = dial(a.T, r.line.Addr(), name, a.ttl)
 	var err error
 	r.Elector, err = elect.New(r.client.Locker(), office, &elect.Options{
 		Board: r.client.Board(), Value: []byte("at " + name), Prefer: prefers,
-		Settle: 500 * time.Millisecond, Rest: 500 * time.Millisecond, Tolerance: 2 * realTTL,
+		Settle: 500 * time.Millisecond, Rest: 500 * time.Millisecond, Tolerance: 2 * a.ttl,
 	})
 	if err != nil {
 		a.Fatal(err)
@@ -231,7 +230,7 @@ func (a *arena) eventually(what string, ok func() bool) {
 // way there is; an observer sees every primary with its value, and tokens rise.
 func TestCasebookC32_RealService(t *testing.T) {
 	t.Parallel()
-	a := newArena(t)
+	a := newArena(t, 3*time.Second)
 	rivals := map[string]*rival{}
 	for _, name := range []string{"a", "b", "c"} {
 		rivals[name] = a.rival(name, false)
@@ -293,7 +292,7 @@ func TestCasebookC32_RealService(t *testing.T) {
 // under a token that is not the present one (A6).
 func TestValueBelongsToTheOffice(t *testing.T) {
 	t.Parallel()
-	a := newArena(t)
+	a := newArena(t, ttl)
 	r := a.rival("a", false)
 	first := a.primary("")
 	if err := r.SetValue(t.Context(), []byte("moved")); err != nil {
@@ -332,7 +331,7 @@ func TestValueBelongsToTheOffice(t *testing.T) {
 // A preferred candidate is handed the office over the real service.
 func TestPreferredOnRealService(t *testing.T) {
 	t.Parallel()
-	a := newArena(t)
+	a := newArena(t, ttl)
 	rivals := map[string]*rival{"a": a.rival("a", false), "b": a.rival("b", false)}
 	first := a.primary("")
 	rivals["p"] = a.rival("p", true)

@@ -59,8 +59,8 @@ any other from then on, so that office does not go to and fro.
 
 SIGHUP, SIGINT, SIGQUIT and SIGTERM end holdfast elect: the signal is forwarded
 to CMD, and when that has ended the next candidate begins. Others (SIGUSR1,
-SIGUSR2, SIGWINCH) are only forwarded. To make a primary step down and stand
-again, revoke its grant: holdfast lock revoke NAME --token N.
+SIGUSR2, SIGWINCH) are only forwarded. On a terminal, Ctrl-C ends both. To make
+a primary step down and stand again, revoke its grant: holdfast lock revoke NAME --token N.
 
 Probes: --health-listen HOST:PORT serves over HTTP, for Kubernetes, load
 balancers and 'curl -f':

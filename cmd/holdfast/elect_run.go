@@ -97,14 +97,13 @@ const dialPause = time.Second
 // connect finds a server, however long that takes: a machine that starts before
 // the service must not have to be told to try again.
 func (r *electRun) connect(ctx context.Context, open dialFunc) (*cluster.Client, error) {
-	for told := false; ; told = true {
+	once := onceSay{tell: r.tell.say}
+	for {
 		client, err := r.guarded.connect(ctx, r.renewed, slog.DiscardHandler, open)
 		if err == nil || ctx.Err() != nil || exitCode(err) != exitUnreachable {
 			return client, err
 		}
-		if !told {
-			r.tell.say("%s; trying again until one answers", plainText(err))
-		}
+		once.say("%s; trying again until one answers", plainText(err))
 		r.mu.Lock()
 		r.why = err
 		r.mu.Unlock()
@@ -164,11 +163,19 @@ func (r *electRun) start(w *wrapper) bool {
 	return true
 }
 
-// ended notes that no command runs, and reports whether this process is to end.
-func (r *electRun) ended() bool {
+// ended notes that no command runs, and reports whether this process is to end:
+// a signal asked for it, or somebody at the terminal, whose Ctrl-C reaches the
+// command alone.
+func (r *electRun) ended(w *wrapper) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wrapper = nil
+	if w.wantTTY && w.exited != nil && w.end.lost == nil {
+		switch s := syscall.Signal(w.exited.Signal); s {
+		case unix.SIGINT, unix.SIGQUIT:
+			r.ending = s
+		}
+	}
 	if r.ending != 0 {
 		r.cancel()
 	}
@@ -197,7 +204,7 @@ func (r *electRun) office(ctx context.Context, grant *holdfast.Grant) error {
 	}
 	r.tell.say("in office in election %q, token %d: starting %s", r.name, grant.Token().Number, printable(r.argv[0]))
 	end := w.run()
-	ending := r.ended()
+	ending := r.ended(w)
 	w.survivors(end)
 	switch {
 	case ending:

@@ -368,3 +368,20 @@ func TestElectSignals(t *testing.T) {
 		t.Errorf("the end took %v", took)
 	}
 }
+
+// Each command has the terminal, one after the other, and Ctrl-C ends the whole.
+func TestElectOnTerminal(t *testing.T) {
+	t.Parallel()
+	s := dev(t)
+	p := onTerminal(t, binary(t), "elect", "tty", "--server", s.addr, "--rest", "20ms", "--",
+		"sh", "-c", `echo "begun with <$HOLDFAST_TOKEN_NUMBER>"; read -r line; echo "got <$line>"; exit 3`)
+	for i, word := range []string{"one", "two"} {
+		p.showsTimes("begun with <", i+1)
+		p.keys(word + "\n")
+		p.shows("got <" + word + ">")
+	}
+	p.showsTimes("begun with <", 3)
+	p.keys("\x03")
+	p.exits(0)
+	s.free(t, "tty")
+}
