@@ -60,12 +60,14 @@ any other from then on, so that office does not go to and fro.
 SIGHUP, SIGINT, SIGQUIT and SIGTERM end holdfast elect: the signal is forwarded
 to CMD, and when that has ended the next candidate begins. Others (SIGUSR1,
 SIGUSR2, SIGWINCH) are only forwarded. On a terminal, Ctrl-C ends both. To make
-a primary step down and stand again, revoke its grant: holdfast lock revoke NAME --token N.
+a primary step down and stand again, revoke its grant:
+'holdfast lock revoke NAME --token N'.
 
 Probes: --health-listen HOST:PORT serves over HTTP, for Kubernetes, load
 balancers and 'curl -f':
   GET /standing   200 while this candidate is in office or in the queue, or has
-                  been out of both for less than twice --ttl; else 503
+                  been out of both for less than twice --ttl; else, and until
+                  it first stands, 503
   GET /primary    200 while it is in office; else 503
 Both tell, in one JSON object, the state, since when, and why it does not stand.
 A process that hangs answers neither, which a file could not show.
