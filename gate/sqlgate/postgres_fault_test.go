@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,71 +188,16 @@ func TestPostgresServerCrashes(t *testing.T) {
 	if err := write(34); err != nil {
 		t.Errorf("after the crash, the newer token got %v", err)
 	}
+	if err := errors.Join(c.End(), c.RunAsStandby()); err != nil {
+		t.Fatal(err)
+	}
+	db = openPG(t, c.DSN("postgres"))
+	if _, err := sqlgate.NewPostgres(t.Context(), db, sqlgate.Config{Lock: "invoices"}); !errors.Is(err, sqlgate.ErrCannotFence) || !strings.Contains(err.Error(), "standby") {
+		t.Errorf("on a standby New got %v; want ErrCannotFence that says so", err)
+	}
 	var n int
 	if err := db.QueryRow(`SELECT count(*) FROM ledger WHERE value = 'v'`).Scan(&n); err != nil || n != 2 {
 		t.Errorf("the ledger has %d of 2 lines, %v", n, err)
-	}
-}
-
-// line is a TCP line to the server that can be cut: the server gets what was
-// sent, and its answer is lost.
-type line struct {
-	net.Listener
-	cut, refuse atomic.Bool
-}
-
-func newLine(t *testing.T, to string) *line {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	p := &line{Listener: l}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if p.refuse.Load() {
-				client.Close()
-				continue
-			}
-			go p.carry(client, to)
-		}
-	}()
-	return p
-}
-
-func (p *line) carry(client net.Conn, to string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() {
-		buffer := make([]byte, 32<<10)
-		for {
-			n, err := client.Read(buffer)
-			if err == nil {
-				_, err = server.Write(buffer[:n])
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := server.Read(buffer)
-		if err != nil || p.cut.Load() {
-			return
-		}
-		if _, err := client.Write(buffer[:n]); err != nil {
-			return
-		}
 	}
 }
 
@@ -264,19 +206,8 @@ func (p *line) carry(client net.Conn, to string) {
 func TestPostgresAnswerToTheCommitIsLost(t *testing.T) {
 	for _, back := range []bool{true, false} {
 		s := newPGShop(t, "")
-		c := pgtest.Shared(t)
-		p := newLine(t, fmt.Sprintf("127.0.0.1:%d", c.Port()))
-		u, err := url.Parse(c.TCP("postgres"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		u.Host = p.Addr().String()
-		var name string
-		if err := s.db.QueryRow(`SELECT current_database()`).Scan(&name); err != nil {
-			t.Fatal(err)
-		}
-		u.Path, u.RawQuery = name, "search_path="+s.schema
-		g := s.another(openPG(t, u.String()))
+		p := s.newLine()
+		g := s.another(openPG(t, p.dsn))
 		if err := g.Arm(t.Context(), token(33)); err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +230,7 @@ func TestPostgresAnswerToTheCommitIsLost(t *testing.T) {
 				}
 			}
 		})
-		err = g.Do(t.Context(), token(33), nil, func(ctx context.Context, tx *sql.Tx) error { return put(ctx, tx, 33, "v") })
+		err := g.Do(t.Context(), token(33), nil, func(ctx context.Context, tx *sql.Tx) error { return put(ctx, tx, 33, "v") })
 		if back && err != nil {
 			t.Errorf("the write was committed, and Do got %v", err)
 		}

@@ -3,6 +3,7 @@ package sqlgate
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,8 +71,10 @@ END
 $body$;
 CREATE FUNCTION @.holdfast_gate_keep() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-	IF TG_OP = 'UPDATE' AND NEW.lock = OLD.lock AND NEW.domain = OLD.domain AND NEW.slot = OLD.slot AND NEW.number > OLD.number THEN
-		RETURN NEW;
+	IF TG_OP = 'UPDATE' THEN
+		IF NEW.lock = OLD.lock AND NEW.domain = OLD.domain AND NEW.slot = OLD.slot AND NEW.number > OLD.number THEN
+			RETURN NEW;
+		END IF;
 	END IF;
 	RAISE EXCEPTION 'holdfast: a mark never falls, and is never deleted' USING ERRCODE = 'ZHF02';
 END
@@ -190,11 +193,16 @@ func (g *Postgres) schemaText() string { return strings.ReplaceAll(postgresSchem
 
 func (g *Postgres) readSchema(ctx context.Context, q queryer) (map[string]string, error) {
 	have := map[string]string{}
-	var namespace sql.NullString
-	if err := q.QueryRowContext(ctx, `SELECT to_regnamespace($1)::oid::text`, g.schema).Scan(&namespace); err != nil || !namespace.Valid {
-		return have, err
+	// Not to_regnamespace, which may answer from what the session knew.
+	var namespace string
+	err := q.QueryRowContext(ctx, `SELECT oid::text FROM pg_namespace WHERE nspname = $1`, strings.Trim(g.schema, `"`)).Scan(&namespace)
+	if errors.Is(err, sql.ErrNoRows) {
+		return have, nil
 	}
-	rows, err := q.QueryContext(ctx, readObjects, namespace.String)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := q.QueryContext(ctx, readObjects, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +233,7 @@ func (g *Postgres) create(ctx context.Context, conn *sql.Conn) error {
 			return err // somebody else was first
 		}
 		var exists bool
-		if err := tx.QueryRowContext(ctx, `SELECT to_regnamespace($1) IS NOT NULL`, g.schema).Scan(&exists); err != nil {
+		if err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`, strings.Trim(g.schema, `"`)).Scan(&exists); err != nil {
 			return err
 		}
 		texts := statementsOf(g.schemaText())

@@ -21,6 +21,7 @@ import (
 // pgResource is a database of PostgreSQL with a ledger, and gates on it with
 // connections of their own, as those of other processes would have.
 type pgResource struct {
+	dsn    string
 	schema string
 	db     *sql.DB
 	pools  [3]*sql.DB
@@ -64,6 +65,7 @@ func newPG(t *testing.T, f fencetest.T, options string) *pgResource {
 	r := &pgResource{schema: fmt.Sprintf("suite_%d", pgShared.made), bound: 2 * time.Second}
 	dsn := pgShared.dsn + "&search_path=" + r.schema + options
 	pgShared.Unlock()
+	r.dsn = dsn
 	r.db = openPG(f, dsn)
 	for _, text := range []string{"CREATE SCHEMA " + r.schema, pgLedger} {
 		if _, err := r.db.Exec(text); err != nil {

@@ -33,7 +33,11 @@ const (
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
-		if err := child(path, os.Getenv(childDo), os.Getenv(childToken)); err != nil {
+		run := child
+		if strings.HasPrefix(path, "postgres://") {
+			run = childOnPostgres
+		}
+		if err := run(path, os.Getenv(childDo), os.Getenv(childToken)); err != nil {
 			fmt.Println("refused", err)
 			os.Exit(1)
 		}

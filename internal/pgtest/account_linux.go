@@ -31,11 +31,11 @@ func serverAccount() (account, error) {
 	return account{&syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 }
 
-func (a account) own(dir string) error {
+func (a account) own(path string) error {
 	if a.credential == nil {
 		return nil
 	}
-	return os.Chown(dir, int(a.credential.Uid), int(a.credential.Gid))
+	return os.Chown(path, int(a.credential.Uid), int(a.credential.Gid))
 }
 
 // attributes has a process end with this one, at once: SIGQUIT is

@@ -221,6 +221,19 @@ func (c *Cluster) end(sig syscall.Signal) error {
 	}
 }
 
+// RunAsStandby starts the server of a cluster that does not run as a standby,
+// which can be read and not written.
+func (c *Cluster) RunAsStandby() error {
+	signal := filepath.Join(c.data(), "standby.signal")
+	if err := os.WriteFile(signal, nil, 0o600); err != nil {
+		return err
+	}
+	if err := c.account.own(signal); err != nil {
+		return err
+	}
+	return c.Run()
+}
+
 // Stop ends the server and removes everything.
 func (c *Cluster) Stop() error {
 	err := c.end(syscall.SIGQUIT)
