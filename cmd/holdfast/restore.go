@@ -64,7 +64,7 @@ func (b *beginning) register(cmd *cobra.Command) {
 
 // options checks the flags.
 func (b *beginning) options(cmd *cobra.Command) (backup.Options, error) {
-	o := backup.Options{Dir: b.data, NewDomain: b.fresh, Today: time.Now()}
+	o := backup.Options{Dir: b.data, NewDomain: b.fresh, Today: time.Now(), By: operatorName()}
 	o.Logger = newLogger(cmd.ErrOrStderr(), &serveSettings{logLevel: "warn", logFormat: formatText})
 	switch {
 	case b.data == "":

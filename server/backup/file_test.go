@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
@@ -122,7 +123,7 @@ func TestHeaderMustDescribeItsState(t *testing.T) {
 	file := backupOf(t, w.s)
 	for _, change := range [][2]string{
 		{`"epoch":0`, `"epoch":1`}, {`"last_number":"`, `"last_number":"1`}, {`"domain":"d0`, `"domain":"d1`},
-		{`"cluster_version":1`, `"cluster_version":2`}, {`"revision":"`, `"revision":"1`}, {`"index":"`, `"index":"1`},
+		{fmt.Sprintf(`"cluster_version":%d`, core.SupportedVersion), `"cluster_version":1`}, {`"revision":"`, `"revision":"1`}, {`"index":"`, `"index":"1`},
 		{`"taken_at"`, `"token_at"`}, {`{"domain"`, `{ "domain"`}, {`"state_hash":"`, `"state_hash":"0`},
 	} {
 		b := sealed(file, func(header string) string { return strings.Replace(header, change[0], change[1], 1) })

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -28,6 +29,8 @@ type Options struct {
 	AboveDomain [16]byte
 	// Today is the wall clock's time.
 	Today time.Time
+	// By names who does it, for the audit.
+	By string
 	// Logger gets warnings; default slog.Default().
 	Logger *slog.Logger
 	// Step, if set, is called before each step that changes something on the
@@ -91,13 +94,13 @@ func Restore(r io.Reader, o Options) (Header, Begun, error) {
 	if err != nil {
 		return h, Begun{}, err
 	}
-	b, err := begin(s, h.Term, o)
+	b, err := begin(s, h.Term, o, fmt.Sprintf("restore of the backup of entry %d", h.Index))
 	return h, b, err
 }
 
 // begin makes a data directory whose service goes on from s, which is last
-// changed in a term. It changes s.
-func begin(s *core.State, term uint64, o Options) (Begun, error) {
+// changed in a term, and records what that is. It changes s.
+func begin(s *core.State, term uint64, o Options, what string) (Begun, error) {
 	if o.AboveDomain != ([16]byte{}) && o.AboveDomain != s.Domain() {
 		return Begun{}, fmt.Errorf("%w: it is of %x, and the data of %x: the numbers of two domains have no order; take a token of the right one", ErrOtherDomain, o.AboveDomain, s.Domain())
 	}
@@ -118,7 +121,11 @@ func begin(s *core.State, term uint64, o Options) (Begun, error) {
 		return Begun{}, err
 	}
 	defer d.close()
-	snap, err := beginning(s, term, raise, d.store.Meta().NodeID)
+	cmds := []core.Command{raise, core.Members{Members: []core.Member{{ID: d.store.Meta().NodeID}}}}
+	if record := recordOf(what, o); s.Version() >= core.VersionOf(record) {
+		cmds = append(cmds, record)
+	}
+	snap, err := beginning(s, term, d.store.Meta().NodeID, cmds)
 	if err != nil {
 		return Begun{}, err
 	}
@@ -131,14 +138,19 @@ func begin(s *core.State, term uint64, o Options) (Begun, error) {
 	}, nil
 }
 
-// beginning applies the raised epoch as an entry of its own, in a term of its
-// own, and the membership of this node alone. What it returns is the first
-// snapshot of the new service.
-func beginning(s *core.State, term uint64, raise core.RaiseEpoch, node uint64) (*raftpb.Snapshot, error) {
-	e := core.Entry{
-		Index: s.Index() + 1, Term: term + 1, Header: core.Header{Clock: s.Clock()},
-		Commands: []core.Command{raise, core.Members{Members: []core.Member{{ID: node}}}},
-	}
+// recordOf is the record of who began a service, and how.
+func recordOf(what string, o Options) core.Audit {
+	call, on, _ := strings.Cut(what, " of ")
+	return core.Audit{AuditCall: core.AuditCall{
+		Call: call, By: o.By, Credential: "this machine", On: on, Outcome: core.AuditDone, Count: 1, Told: o.Today.UTC().Format(time.RFC3339),
+	}}
+}
+
+// beginning applies the raised epoch, and what goes with it, as an entry of its
+// own in a term of its own. What it returns is the first snapshot of the new
+// service, whose only member is this node.
+func beginning(s *core.State, term, node uint64, cmds []core.Command) (*raftpb.Snapshot, error) {
+	e := core.Entry{Index: s.Index() + 1, Term: term + 1, Header: core.Header{Clock: s.Clock()}, Commands: cmds}
 	did, err := s.Apply(e)
 	if err != nil {
 		return nil, err

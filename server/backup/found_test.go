@@ -68,7 +68,9 @@ func opened(t testing.TB, dir string, b Begun) *core.State {
 func TestRestoreKeepsWhatBelongsToNoSession(t *testing.T) {
 	w := everyKind(t)
 	before := w.s.Clone()
-	b, s := restored(t, w.s, options(t))
+	o := options(t)
+	o.By = "ann@here"
+	b, s := restored(t, w.s, o)
 	if b.Epoch != 697 || b.Lowest != 697<<48+1 || b.Domain != before.Domain() || b.Incarnation == before.Incarnation() || b.Incarnation == 0 {
 		t.Errorf("begun %+v", b)
 	}
@@ -96,6 +98,12 @@ func TestRestoreKeepsWhatBelongsToNoSession(t *testing.T) {
 	}
 	if m, gone := s.Members(); len(m) != 1 || m[0].ID != b.NodeID || len(gone) != 0 {
 		t.Errorf("members %v, removed %v", m, gone)
+	}
+	// The records of operators' calls stay, and this is one more.
+	records := s.Audits(10)
+	if n := len(records); n != 2 || records[0].Call != "revoke" || records[1].Call != "restore" || records[1].By != "ann@here" ||
+		records[1].On != fmt.Sprintf("the backup of entry %d", before.Index()) || records[1].Told != "2026-11-29T23:59:00Z" {
+		t.Errorf("records %+v", records)
 	}
 	if s.Index() != before.Index()+1 {
 		t.Errorf("index %d after %d", s.Index(), before.Index())
@@ -176,6 +184,16 @@ func TestSecondRestoreOfOneDayNeedsAbove(t *testing.T) {
 	}
 	if tomorrow := begin(0, 1); tomorrow.Epoch != first.Epoch+1 {
 		t.Errorf("tomorrow %+v", tomorrow)
+	}
+}
+
+// A service of the first cluster version goes on in it, without a record that
+// it does not know.
+func TestRestoreOfTheFirstVersion(t *testing.T) {
+	old := &service{t: t, s: core.New(core.Config{Domain: [16]byte{1}, Incarnation: 7}), next: map[core.SessionID]uint64{}}
+	old.open(1)
+	if b, s := restored(t, old.s, options(t)); s.Version() != 1 || b.Left.Events != 1 || len(s.Audits(1)) != 0 {
+		t.Errorf("version %d, %+v", s.Version(), b)
 	}
 }
 
@@ -351,6 +369,9 @@ func TestRecoverFromALoneSurvivor(t *testing.T) {
 	}
 	if b.Epoch != 697 || s.SessionCount() != 0 || s.Domain() != w.s.Domain() || b.NodeID == found.NodeID || s.LastNumber() <= found.LastNumber || b.Incarnation == found.Incarnation {
 		t.Errorf("begun %+v", b)
+	}
+	if r := s.Audits(1); len(r) != 1 || r[0].Call != "recover" || !strings.Contains(r[0].On, fmt.Sprintf("%016x, up to entry %d", found.NodeID, found.Last)) {
+		t.Errorf("record %+v", r)
 	}
 	// The new term is above any that the old disk knows of.
 	st, err := store.Open(store.Options{Dir: o.Dir, Logger: quiet})

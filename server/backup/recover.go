@@ -68,7 +68,7 @@ func Recover(from string, o Options) (Survivor, Begun, error) {
 			found.Others = append(found.Others, m)
 		}
 	}
-	b, err := begin(s, term, o)
+	b, err := begin(s, term, o, fmt.Sprintf("recover of the data of member %016x, up to entry %d", found.NodeID, found.Last))
 	return found, b, err
 }
 

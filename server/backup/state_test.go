@@ -19,7 +19,7 @@ type service struct {
 
 func newService(t testing.TB) *service {
 	return &service{t: t, next: map[core.SessionID]uint64{}, s: core.New(core.Config{
-		Domain: [16]byte{0xd0, 15: 1}, Incarnation: 7, Members: []core.Member{{ID: 1, Name: "one"}, {ID: 2, Name: "two"}, {ID: 3, Name: "three"}},
+		Domain: [16]byte{0xd0, 15: 1}, Incarnation: 7, Version: core.SupportedVersion, Members: []core.Member{{ID: 1, Name: "one"}, {ID: 2, Name: "two"}, {ID: 3, Name: "three"}},
 	})}
 }
 
@@ -71,6 +71,7 @@ func everyKind(t testing.TB) *service {
 	w.apply(core.Revoke{Lock: "marked", Grant: marked.Grant.Number, Cause: core.ByMaxHold})
 	w.apply(core.Suspect{Since: core.Clock(time.Second), Sessions: []core.SessionID{6}})
 	w.acquire(core.Acquire{Session: 6, Lock: "exclusive", Try: true})
+	w.apply(core.Audit{AuditCall: core.AuditCall{Call: "revoke", By: "ann", Outcome: core.AuditDone, Count: 1}})
 	w.apply(core.Members{Members: []core.Member{{ID: 1, Name: "one"}, {ID: 4, Name: "four", Learner: true}}, Removed: []uint64{2, 3}})
 	return w
 }
