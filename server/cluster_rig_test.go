@@ -27,6 +27,7 @@ type rig struct {
 	t     *testing.T
 	nodes []*rigNode
 	lines map[[2]int]*drivertest.Proxy // from, to
+	seen  func()                       // tells the load which nodes there are
 }
 
 // rigNode is one member of a rig.
@@ -111,10 +112,16 @@ func (r *rig) start(members ...*rigNode) {
 	}
 }
 
-func (m *rigNode) start(ctx context.Context) error {
+func (m *rigNode) start(ctx context.Context) (err error) {
+	m.node, err = m.launch(ctx)
+	return err
+}
+
+// launch is start for a goroutine of its own: it does not touch m.node.
+func (m *rigNode) launch(ctx context.Context) (*Node, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for pair, line := range m.rig.lines {
 		if pair[1] == m.i {
@@ -126,10 +133,9 @@ func (m *rigNode) start(ctx context.Context) error {
 	cfg.Peers.Listener = l
 	node, err := StartNode(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("%s: %w", rigName(m.i), err)
+		return nil, fmt.Errorf("%s: %w", rigName(m.i), err)
 	}
-	m.node = node
-	return nil
+	return node, nil
 }
 
 func (m *rigNode) stop() {

@@ -36,6 +36,8 @@ type identity struct {
 	cluster uint64     // incarnation
 	members []peer.Facts
 	removed []uint64
+	// supports is the newest cluster version that the node can apply.
+	supports uint32
 }
 
 func factsOf(m core.Member) peer.Facts {
@@ -69,7 +71,7 @@ func (i *identity) belongs(meta store.Meta, plan *peer.Plan) {
 func (i *identity) answer(q peer.Question) peer.Answer {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	a := peer.Answer{State: i.state, Facts: i.facts, List: i.list, Incarnation: i.cluster, Members: i.members, Plan: i.plan, Removed: i.removed}
+	a := peer.Answer{State: i.state, Facts: i.facts, List: i.list, Incarnation: i.cluster, Members: i.members, Plan: i.plan, Removed: i.removed, Supports: i.supports}
 	if q.Plan == nil {
 		return a
 	}

@@ -247,6 +247,8 @@ func (l *loop) publish() {
 		s.Reason = l.failed.Error()
 	case s.Reason == "" && !l.leading && role.Elected:
 		s.Reason = "starting: the log is being applied"
+	case s.Reason == "" && st.Index() == 0:
+		s.Reason = "joining: the state has not been received yet"
 	case s.Reason == "" && role.Leader == 0:
 		s.Reason = "no leader is elected"
 	}

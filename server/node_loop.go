@@ -259,6 +259,8 @@ func (l *loop) accept(r *request, isUrgent bool) {
 		}
 	case l.health.stopping:
 		r.answer(ErrStopped)
+	case r.ask != nil && r.ask.anywhere:
+		r.ask.fn(l, r.ask.done)
 	case l.health.silent && l.others() && (r.view == nil || !r.view.stale):
 		r.answer(l.notLeader())
 	case r.pulse != nil && len(l.pulses) >= 4*l.n.cfg.MaxPending,
@@ -268,12 +270,12 @@ func (l *loop) accept(r *request, isUrgent bool) {
 		l.nextPulse++
 		l.pulses[l.nextPulse] = keepalive{r.session, r.pulse}
 		l.lease.Keepalive(l.nextPulse, r.session, r.arrived)
-	case r.view != nil && r.view.stale:
+	case r.view != nil && r.view.stale && l.m.State().Index() > 0:
 		r.view.run(l.reading(true))
-	case r.ask != nil && (l.leading || r.ask.anywhere):
-		r.ask.fn(l, r.ask.done)
 	case !l.leading:
 		r.answer(l.notLeader())
+	case r.ask != nil:
+		r.ask.fn(l, r.ask.done)
 	case r.view != nil:
 		l.fresh = append(l.fresh, r.view)
 	default:

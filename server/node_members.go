@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -246,8 +247,12 @@ func (l *loop) passed() {
 // checkRemoved ends a node that is no member any more.
 func (l *loop) checkRemoved() {
 	if l.m.Removed() {
-		l.fail(fmt.Errorf("%w: %s", ErrRemoved, removedAdvice))
+		l.wasRemoved("its log says so")
 	}
+}
+
+func (l *loop) wasRemoved(how string) {
+	l.fail(fmt.Errorf("%w (%s): %s", ErrRemoved, how, removedAdvice))
 }
 
 // memberUnknown ends a change whose leader lost its office.
@@ -298,7 +303,8 @@ func (l *loop) startTransfer(to uint64, done func(error)) {
 		done(err)
 		return
 	}
-	l.members.transfer = &transfer{to: to, until: l.n.now() + 2*electionTicks*l.n.cfg.Tick, done: done}
+	l.net.handed = l.n.now()
+	l.members.transfer = &transfer{to: to, until: l.net.handed + 2*electionTicks*l.n.cfg.Tick, done: done}
 	l.net.handed = l.n.now()
 	l.m.TransferTo(to)
 	l.moved = true
@@ -311,7 +317,7 @@ func (l *loop) successor() (best uint64) {
 	progress := l.m.Progress()
 	for _, m := range members {
 		p := progress[m.ID]
-		if m.ID == l.id || m.Learner || !p.Active {
+		if m.ID == l.id || m.Learner || !p.Active || l.net.port != nil && !l.net.port.Fit(m.ID) {
 			continue
 		}
 		if best == 0 || p.Match > progress[best].Match {
@@ -351,6 +357,26 @@ func (l *loop) tickMembers() {
 		}
 	}
 	l.raiseVersion(members)
+	l.readdress(members)
+}
+
+// readdress corrects what the list of members says of this node, which leads,
+// if it was started with another address, or had no name yet.
+func (l *loop) readdress(members []core.Member) {
+	p := l.n.cfg.Peers
+	for _, m := range members {
+		if m.ID != l.id || len(l.members.changes) > 0 || p.Listener == nil || p.Name == "" {
+			continue
+		}
+		want := core.Member{ID: l.id, Name: cmp.Or(m.Name, p.Name), ClientAddr: p.ClientAddr, PeerAddr: p.PeerAddr}
+		if m != want {
+			l.change(replica.Change{Kind: replica.Readdress, Member: want}, func(err error) {
+				if err != nil {
+					l.log.Debug("the own address in the list of members is not corrected", "error", err)
+				}
+			})
+		}
+	}
 }
 
 // promote gives a learner that has caught up its vote.

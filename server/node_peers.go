@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -30,6 +31,9 @@ type PeerConfig struct {
 	// Founders is the list that a new cluster is founded from, the node itself
 	// among it. It is of no effect on a node that is a member already.
 	Founders []peer.Founder
+	// Join are addresses of members of a cluster that runs, to which a new
+	// node is to be added: it waits until it is. It excludes Founders.
+	Join []string
 	// ListenTLS, DialTLS and Verify are as in [peer.Config].
 	ListenTLS, DialTLS func() *tls.Config
 	Verify             func(state tls.ConnectionState, name string) error
@@ -54,7 +58,7 @@ type peerBox struct {
 		bytes       int
 		unreachable map[uint64]bool
 		snapshots   []snapshotEnd
-		refused     map[uint64]string
+		refused     map[uint64]*peer.Refusal
 	}
 }
 
@@ -101,9 +105,9 @@ func (b *peerBox) snapshotSent(id uint64, ok bool) {
 func (b *peerBox) refused(id uint64, why *peer.Refusal) {
 	b.mu.Lock()
 	if b.mu.refused == nil {
-		b.mu.refused = map[uint64]string{}
+		b.mu.refused = map[uint64]*peer.Refusal{}
 	}
-	b.mu.refused[id] = why.Error()
+	b.mu.refused[id] = why
 	b.mu.Unlock()
 	b.wake()
 }
@@ -204,6 +208,10 @@ func (l *loop) takePeers() {
 		l.m.SnapshotSent(s.to, s.ok)
 	}
 	for _, id := range slices.Sorted(maps.Keys(refused)) {
+		if errors.Is(refused[id], peer.ErrRemoved) {
+			l.wasRemoved(fmt.Sprintf("%s says so", l.named(id)))
+			continue
+		}
 		l.log.Debug("a member refuses this node", "member", l.named(id), "reason", refused[id])
 	}
 }

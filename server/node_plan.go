@@ -16,12 +16,13 @@ import (
 const planFile = "FOUNDERS"
 
 // writePlan writes the plan durably, before anything that follows it.
-func writePlan(dir string, p *peer.Plan) error {
+func writePlan(dir string, p *peer.Plan) error { return writePlanTo(filepath.Join(dir, planFile), p) }
+
+func writePlanTo(path string, p *peer.Plan) error {
 	text, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, planFile)
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -32,7 +33,7 @@ func writePlan(dir string, p *peer.Plan) error {
 		err = os.Rename(path+".new", path)
 	}
 	if err == nil {
-		err = syncFolder(dir)
+		err = syncFolder(filepath.Dir(path))
 	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
@@ -49,8 +50,10 @@ func syncFolder(dir string) error {
 }
 
 // readPlan is the plan in a directory; nil if there is none that can be read.
-func readPlan(dir string) *peer.Plan {
-	text, err := os.ReadFile(filepath.Join(dir, planFile))
+func readPlan(dir string) *peer.Plan { return readPlanFrom(filepath.Join(dir, planFile)) }
+
+func readPlanFrom(path string) *peer.Plan {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil
 	}

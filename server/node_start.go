@@ -202,6 +202,10 @@ func (n *Node) openWith(ctx context.Context, s *store.Store) (*loop, error) {
 	me := &n.identity
 	me.facts = peer.Facts{ID: s.Meta().NodeID, Name: p.Name, ClientAddr: p.ClientAddr, PeerAddr: p.PeerAddr}
 	me.list, me.state = p.Founders, peer.IsNew
+	me.supports = cmp.Or(n.cfg.hooks.supports, core.SupportedVersion)
+	if err := checkJoin(n.cfg, s.Meta()); err != nil {
+		return nil, err
+	}
 	if s.Meta().Member {
 		me.belongs(s.Meta(), readPlan(n.cfg.Dir))
 	}
@@ -228,6 +232,9 @@ func (n *Node) openWith(ctx context.Context, s *store.Store) (*loop, error) {
 // setUp writes the first state of a new node: of a service of its own, or of
 // the cluster that it founds with others.
 func (n *Node) setUp(ctx context.Context, s *store.Store) error {
+	if len(n.cfg.Peers.Join) > 0 {
+		return n.setUpJoined(ctx, s)
+	}
 	plan := drawPlan([]peer.Facts{n.identity.facts})
 	if len(n.cfg.Peers.Founders) > 0 {
 		var err error
@@ -253,9 +260,13 @@ func (n *Node) setUp(ctx context.Context, s *store.Store) error {
 // newLoop puts the machines together from what the store held.
 func newLoop(n *Node, s *store.Store) (*loop, error) {
 	found := s.Recovered()
+	first, err := firstOf(n.cfg.Dir, s.Meta(), found.Snapshot)
+	if err != nil {
+		return nil, err
+	}
 	m, err := replica.New(replica.Config{
 		Group: s.Meta().Group, ID: s.Meta().NodeID,
-		Snapshot: found.Snapshot, HardState: found.HardState, Entries: found.Entries,
+		Snapshot: first, HardState: found.HardState, Entries: found.Entries,
 		Supports:        n.cfg.hooks.supports,
 		TrailingEntries: n.cfg.hooks.trailing,
 	})

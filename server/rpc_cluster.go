@@ -14,6 +14,7 @@ import (
 	"holdfast/driver"
 	"holdfast/fence"
 	"holdfast/server/core"
+	"holdfast/server/peer"
 	"holdfast/server/replica"
 	"holdfast/wire/holdfastv1"
 )
@@ -114,16 +115,22 @@ func (s *service) addMember(ctx context.Context, m *holdfastv1.AddMemberRequest)
 	if err := checkMemberAddress("peer_address", m.GetPeerAddress()); err != nil {
 		return nil, err
 	}
-	if err := checkMemberAddress("client_address", m.GetClientAddress()); err != nil {
-		return nil, err
-	}
-	n := core.Member{ID: m.GetId(), Name: m.GetName(), PeerAddr: m.GetPeerAddress(), ClientAddr: m.GetClientAddress()}
 	v, err := s.leaderView(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if m.GetSupports() < v.Version {
-		return nil, &driver.Error{Kind: driver.Unsupported, Outcome: driver.No, Msg: fmt.Sprintf("the release of the new node applies cluster versions up to %d, and this cluster is at %d: start the release that the members run, or a later one", m.GetSupports(), v.Version)}
+	n := core.Member{ID: m.GetId(), Name: m.GetName(), PeerAddr: m.GetPeerAddress(), ClientAddr: m.GetClientAddress()}
+	supports := m.GetSupports()
+	if n.ID == 0 {
+		if n, supports, err = s.ownFacts(ctx, n, v.Incarnation); err != nil {
+			return nil, refusedChange(err)
+		}
+	}
+	if err := checkMemberAddress("client_address", n.ClientAddr); err != nil {
+		return nil, err
+	}
+	if supports < v.Version {
+		return nil, &driver.Error{Kind: driver.Unsupported, Outcome: driver.No, Msg: fmt.Sprintf("the release of the new node applies cluster versions up to %d, and this cluster is at %d: start the release that the members run, or a later one", supports, v.Version)}
 	}
 	if !v.has(n) {
 		if err := s.node.ChangeMembers(ctx, replica.Change{Kind: replica.AddLearner, Member: n}); err != nil {
@@ -134,6 +141,24 @@ func (s *service) addMember(ctx context.Context, m *holdfastv1.AddMemberRequest)
 		}
 	}
 	return &holdfastv1.AddMemberResponse{Incarnation: v.Incarnation, Domain: v.Domain[:], ClusterVersion: v.Version, Members: memberMessages(v)}, nil
+}
+
+// ownFacts asks the node that is to be added who it is.
+func (s *service) ownFacts(ctx context.Context, n core.Member, incarnation uint64) (core.Member, uint32, error) {
+	a, err := s.node.lookUp(ctx, n.PeerAddr)
+	switch {
+	case err != nil:
+		return n, 0, err
+	case a.State == peer.IsMember && a.Incarnation != incarnation:
+		err = fmt.Errorf("%w: the node at %s belongs to another cluster: stop it, and start it with --join and an empty data directory", replica.ErrMemberExists, n.PeerAddr)
+	case a.State == peer.IsFounding || len(a.List) > 0:
+		err = fmt.Errorf("%w: the node at %s is about to found a cluster of its own: start it with --join in place of --initial-cluster", replica.ErrMemberExists, n.PeerAddr)
+	case n.Name != "" && n.Name != a.Name:
+		err = fmt.Errorf("%w: the node at %s calls itself %q, not %q: start it with that --name, or add it by its own", replica.ErrBadMember, n.PeerAddr, clip(a.Name), clip(n.Name))
+	case a.PeerAddr != n.PeerAddr:
+		err = fmt.Errorf("%w: the node at %s says that members reach it at %q: add it under that address, or start it with another --peer-advertise", replica.ErrBadMember, n.PeerAddr, clip(a.PeerAddr))
+	}
+	return core.Member{ID: a.ID, Name: a.Name, PeerAddr: a.PeerAddr, ClientAddr: a.ClientAddr}, a.Supports, err
 }
 
 // has reports whether n is a member already, under the same name and address.

@@ -62,6 +62,8 @@ type Answer struct {
 	Plan        *Plan   `json:"plan,omitempty"`
 	// Removed: the member was told that it was removed.
 	Removed []uint64 `json:"removed,omitempty"`
+	// Supports is the newest cluster version that it can apply.
+	Supports uint32 `json:"supports,omitempty"`
 	// Agreed says whether it agrees to the question's plan, and Why why not.
 	Agreed bool   `json:"agreed,omitempty"`
 	Why    string `json:"why,omitempty"`

@@ -387,13 +387,13 @@ func (m *Machine) Progress() map[uint64]Progress {
 func (m *Machine) Commit() uint64 { return m.node.BasicStatus().GetCommit() }
 
 // Blank returns what a new member of a running group starts from: the state at
-// index 0, with nobody in it. The leader sends it a snapshot, because no log
-// begins before the first snapshot of the group; until then it neither votes
-// nor stands, so an old entry that names its ID has no say (C09 in the
-// casebook).
-func Blank(domain [16]byte, incarnation uint64) (*raftpb.Snapshot, error) {
+// index 0. Who the members are says c, for the shell; raft knows nobody. The
+// leader sends it a snapshot, because no log begins before the first snapshot
+// of the group; until then it neither votes nor stands, so an old entry that
+// names its ID has no say (C09 in the casebook).
+func Blank(c core.Config) (*raftpb.Snapshot, error) {
 	var b bytes.Buffer
-	if err := core.New(core.Config{Domain: domain, Incarnation: incarnation}).Encode(&b); err != nil {
+	if err := core.New(c).Encode(&b); err != nil {
 		return nil, err
 	}
 	return &raftpb.Snapshot{Data: b.Bytes(), Metadata: &raftpb.SnapshotMetadata{

@@ -14,7 +14,7 @@ import (
 // join starts a new, empty member with the next ID. It belongs to nobody yet.
 func (r *rig) join() *member {
 	r.t.Helper()
-	blank, err := Blank([16]byte{1}, 9)
+	blank, err := Blank(core.Config{Domain: [16]byte{1}, Incarnation: 9})
 	if err != nil {
 		r.t.Fatal(err)
 	}
