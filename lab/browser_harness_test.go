@@ -68,6 +68,8 @@ var pageTests = []struct {
 	{"reduced motion", reducedMotion},
 	{"no sideways scroll", noSidewaysScroll},
 	{"nothing is cut", nothingCut},
+	{"forced colours", forcedColours},
+	{"a double press resets once", resetOnce},
 	{"marking an event everywhere", marking},
 	{"log downloads", logDownloads},
 }

@@ -130,3 +130,39 @@ func (p *visitor) cut() []string {
 		return bad;
 	})()`)
 }
+
+// forcedColours looks at the page as people with a contrast theme do. Chromium
+// puts paper in the page's own colour behind words then, unless it is told not
+// to: whatever is written in that very colour would be blank.
+func forcedColours(t *testing.T, v *venue) {
+	p := v.visit(t, startLab(t), "#ttl=2", browser.Look{Still: true, Forced: true})
+	p.overlap()
+	p.do("A", "wake")
+	p.await(`document.querySelector("hf-ledger").dataset.verdict === "corrupted"`)
+	p.await(`document.querySelector("hf-guide").dataset.done === "4"`)
+	for _, theme := range []string{"light", "dark"} {
+		p.ok(p.tab.SetLook(browser.Look{Still: true, Forced: true, Theme: theme}))
+		p.await(`matchMedia("(forced-colors: active) and (prefers-color-scheme: ` + theme + `)").matches`)
+		blank := eval[[]string](p, `(() => {
+			const paper = getComputedStyle(document.body).backgroundColor === "rgba(0, 0, 0, 0)" ? getComputedStyle(document.documentElement).backgroundColor : getComputedStyle(document.body).backgroundColor;
+			return [...document.querySelectorAll("body *:not(svg *)")].filter((e) => e.checkVisibility({checkVisibilityCSS: true}) && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+				.filter((e) => getComputedStyle(e).forcedColorAdjust !== "none" && getComputedStyle(e).color === paper).map((e) => e.textContent);
+		})()`)
+		if len(blank) != 0 {
+			t.Errorf("with forced colours, %s, these words are blank: %q", theme, blank)
+		}
+	}
+}
+
+// resetOnce presses reset as impatient people do.
+func resetOnce(t *testing.T, v *venue) {
+	p := v.visit(t, startLab(t), "#ttl=2", browser.Look{Still: true})
+	p.do("A", "acquire")
+	p.shows("A", "33")
+	eval[bool](p, `(b => (b.click(), b.click(), b.click(), true))(document.querySelector("#reset"))`)
+	p.await(`document.querySelector("hf-worker[worker=A]").dataset.token === ""`)
+	p.do("A", "acquire") // a second reset would still be under way, or take this away
+	p.shows("A", "33")
+	log := eval[string](p, `fetch(document.querySelector("#download").href).then((r) => r.text())`)
+	p.contains("the log", log, `"round":2`)
+}

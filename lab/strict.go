@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -28,12 +29,18 @@ func decodeStrict(text []byte, fields []string, v any) error {
 	d.DisallowUnknownFields() // those that may occur, but not here
 	err := d.Decode(v)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return badf("%q is a JSON %s: want %s", wrong.Field, wrong.Value, wanted(wrong.Type.Kind().String()))
+		return badf("%q is a JSON %s: want %s", fieldOf(wrong.Field, fields), wrong.Value, wanted(wrong.Type.Kind().String()))
 	}
 	if err != nil {
 		return badf("the body is not the JSON that is wanted: %v", err)
 	}
 	return nil
+}
+
+// fieldOf is a field's path as its sender knows it: package json puts the names
+// of embedded Go types into it.
+func fieldOf(path string, fields []string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(path, "."), func(name string) bool { return !slices.Contains(fields, name) }), ".")
 }
 
 // wanted is the word for a Go type that a reader of JSON knows.

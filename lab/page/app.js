@@ -116,9 +116,18 @@ async function act(action) {
 
 /** @type {Promise<unknown>} */
 let resetting = Promise.resolve();
+/** The reset to which no other one has been asked for since, until it is done. @type {ReturnType<Feed['act']>|null} */
+let lastReset = null;
 
-/** One reset after the other: the lab refuses a second one meanwhile. @param {Act} action */
+/**
+ * One reset after the other: the lab refuses a second one meanwhile. Who presses the button again before it is done
+ * means the same one.
+ * @param {Act} action
+ */
 function reset(action) {
+	if (lastReset && Object.keys(action).length === 1) {
+		return lastReset;
+	}
 	const mine = resetting.then(async () => {
 		// The service goes away with the round: no line to it is left to break.
 		service.detach();
@@ -127,8 +136,12 @@ function reset(action) {
 			retry();
 		}
 		return answer;
+	}).finally(() => {
+		if (lastReset === mine) {
+			lastReset = null;
+		}
 	});
-	resetting = mine;
+	resetting = lastReset = mine;
 	return mine;
 }
 

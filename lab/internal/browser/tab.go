@@ -37,6 +37,7 @@ type Look struct {
 	Scale         float64 // device pixels a CSS pixel; 1 if zero
 	Theme         string  // "light" or "dark"; light if empty
 	Still         bool    // prefers-reduced-motion: reduce
+	Forced        bool    // forced-colors: active, as with a contrast theme
 }
 
 // Open opens an empty tab in a window of its own, with storage of its own, as
@@ -103,12 +104,17 @@ func (t *Tab) SetLook(look Look) error {
 	if look.Still {
 		motion = "reduce"
 	}
+	forced := "none"
+	if look.Forced {
+		forced = "active"
+	}
 	t.look = look
 	return t.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{
 				{Name: "prefers-color-scheme", Value: look.Theme},
 				{Name: "prefers-reduced-motion", Value: motion},
+				{Name: "forced-colors", Value: forced},
 			},
 		})
 		if err != nil {
