@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -67,11 +68,16 @@ func plain(w http.ResponseWriter, status int, text string) {
 	fmt.Fprintln(w, text)
 }
 
-// starting answers everything while the node reads its log.
-func starting() http.Handler {
+// starting answers everything while the node reads its log, or waits for the
+// other founders of its cluster.
+func starting(waits *atomic.Pointer[string]) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "1")
-		plain(w, http.StatusServiceUnavailable, "not ready: starting, the node reads its log")
+		reason := "starting, the node reads its log"
+		if r := waits.Load(); r != nil {
+			reason = "the cluster is not founded yet: " + *r
+		}
+		plain(w, http.StatusServiceUnavailable, "not ready: "+reason)
 	})
 }
 

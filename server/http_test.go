@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,7 +173,7 @@ func TestReadinessSaysWhyNot(t *testing.T) {
 		t.Errorf("%d %q", status, body)
 	}
 	rec := &recorder{header: http.Header{}}
-	starting().ServeHTTP(rec, nil)
+	starting(new(atomic.Pointer[string])).ServeHTTP(rec, nil)
 	if rec.status != 503 || rec.body.String() != "not ready: starting, the node reads its log\n" || rec.header.Get("Retry-After") == "" {
 		t.Errorf("%+v", rec)
 	}

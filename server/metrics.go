@@ -23,6 +23,7 @@ type metrics struct {
 	refusals   prometheus.Counter
 	ahead      prometheus.Counter
 	takeovers  prometheus.Counter
+	relayed    prometheus.Counter
 	waiting    prometheus.Gauge
 	watchers   prometheus.Gauge
 	streams    prometheus.Gauge
@@ -60,6 +61,7 @@ func newMetrics() *metrics {
 		refusals:   counter("gate_refusals_total", "Refused tokens that gates reported."),
 		ahead:      counter("gate_refusals_ahead_total", "Reports of a token above every number ever minted here: the domain was forked."),
 		takeovers:  counter("stream_takeovers_total", "Streams closed because another client process attached with a session's secret."),
+		relayed:    counter("api_calls_relayed_total", "Calls that this member passed on to the leader."),
 		waiting:    gauge("api_acquires_waiting", "Unary acquires that wait here now."),
 		watchers:   gauge("watchers", "Watch streams, of both kinds, that are open now."),
 		streams:    gauge("streams", "Session streams that are open now."),
@@ -80,7 +82,7 @@ func (m *metrics) register(r prometheus.Registerer, node *Node, v *voices) (unre
 		return 0
 	}
 	all := []prometheus.Collector{
-		m.calls, m.seconds, m.events, m.audits, m.denied, m.unrecorded, m.refusals, m.ahead, m.takeovers,
+		m.calls, m.seconds, m.events, m.audits, m.denied, m.unrecorded, m.refusals, m.ahead, m.takeovers, m.relayed,
 		m.waiting, m.watchers, m.streams,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "holdfast", Name: "sessions_attached", Help: "Sessions for which a stream to this node speaks."},
 			func() float64 { return float64(v.count()) }),

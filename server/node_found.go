@@ -151,10 +151,11 @@ func (f *founding) wait(reason string) {
 	if f.cfg.Peers.Waits != nil {
 		f.cfg.Peers.Waits(reason)
 	}
-	if f.told++; reason == f.said && f.told < 20 {
+	what, _, _ := strings.Cut(reason, ": ") // what follows may have a number that changes each time
+	if f.told++; what == f.said && f.told < 20 {
 		return
 	}
-	f.said, f.told = reason, 0
+	f.said, f.told = what, 0
 	f.log.Info("the cluster is not founded yet", "waits", reason)
 }
 

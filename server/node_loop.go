@@ -107,6 +107,7 @@ type loop struct {
 	snapshot    snapshotting
 	members     membership
 	net         peering
+	leaving     bool          // the node is about to stop
 	leaveBy     time.Duration // until when a stop waits for another leader; 0: it does not
 
 	inUrgent, inOrdinary []request // memory for the inbox
@@ -154,7 +155,7 @@ func (l *loop) run() {
 			l.tick()
 		case <-timer.C:
 		case <-stopping:
-			stopping = nil
+			stopping, l.leaving = nil, true
 			if l.handOver("this node stops") {
 				l.leaveBy = l.n.now() + 2*electionTicks*l.n.cfg.Tick
 			} else {

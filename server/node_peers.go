@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -219,7 +220,7 @@ func (l *loop) takePeers() {
 // step hands one message to raft, unless this node must not hear it now.
 func (l *loop) step(m replica.Message) {
 	switch t := m.GetType(); {
-	case t == raftpb.MsgTimeoutNow && (l.health.silent || l.health.stopping || l.health.low):
+	case t == raftpb.MsgTimeoutNow && (l.health.silent || l.health.stopping || l.health.low || l.leaving):
 		return // it would stand for election at once, and must not lead
 	case t == raftpb.MsgApp && len(m.GetEntries()) > 0 && l.health.starved() && !l.leading:
 		return // as a follower it lets its log not grow (D3)
@@ -296,6 +297,40 @@ func (n *Node) OnAway(fn func(*NotLeaderError)) {
 	n.drains.Lock()
 	defer n.drains.Unlock()
 	n.drains.away = append(n.drains.away, fn)
+}
+
+// away says who leads, if that is another member that clients can go to.
+func (n *Node) away() error {
+	s := n.status.Load()
+	if s.LeaderAddr == "" || s.LeaderID == s.NodeID {
+		return nil
+	}
+	return &NotLeaderError{Leader: s.LeaderID, Addr: s.LeaderAddr, Term: s.Term}
+}
+
+// stepAside hands leadership over, if this node leads and another one can, and
+// waits until it is done, but not for long: it stops.
+func (n *Node) stepAside(ctx context.Context) {
+	limit := 2 * electionTicks * n.cfg.Tick
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	begun := false
+	err := n.ask(ctx, true, func(l *loop, done func(error)) {
+		l.leaving = true
+		begun = l.handOver("this node stops")
+		done(nil)
+	})
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for err == nil && begun && n.status.Load().Role == "leader" {
+		select {
+		case <-tick.C:
+		case <-n.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // PeerStats counts what the port for members did; the zero value without one.

@@ -68,6 +68,9 @@ type nodeHooks struct {
 	// trailing is how many entries below a snapshot stay in memory; 0 is the
 	// default.
 	trailing uint64
+	// founded is called when the founders have decided, before anything of it
+	// is written; an error ends the start.
+	founded func() error
 	// dial replaces how other members are dialled.
 	dial func(ctx context.Context, addr string) (net.Conn, error)
 	// now replaces the monotonic clock.
@@ -240,6 +243,11 @@ func (n *Node) setUp(ctx context.Context, s *store.Store) error {
 		var err error
 		if plan, err = found(ctx, n.cfg, &n.identity); err != nil {
 			return err
+		}
+		if f := n.cfg.hooks.founded; f != nil {
+			if err := f(); err != nil {
+				return err
+			}
 		}
 		if err := writePlan(n.cfg.Dir, plan); err != nil {
 			return err

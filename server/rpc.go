@@ -36,6 +36,8 @@ type service struct {
 	denials   denials
 	// slowAfter is how long a client may leave what is written to it unread.
 	slowAfter time.Duration
+	// relays passes calls on to the leader; nil: they are not.
+	relays *http.Client
 	// stopping is cancelled when the server stops. Only what waits for long
 	// looks at it; a short call that is under way is finished.
 	stopping context.Context
@@ -75,6 +77,11 @@ func (e edge) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			defer c.answers(e.s.slowAfter)
 		}
 		res, err := next(ctx, req)
+		if err != nil {
+			if passed, why, ok := e.s.relay(ctx, req, err); ok {
+				res, err = passed, why
+			}
+		}
 		if err != nil {
 			err = e.fail(call, err, begun)
 			return nil, err

@@ -59,6 +59,9 @@ type Config struct {
 	// Version is what the server says it is; default "dev".
 	Version string
 
+	// Cluster is for a server that is one of several.
+	Cluster ClusterConfig
+
 	nodeHooks         nodeHooks     // for tests of this package
 	certificatesEvery time.Duration // likewise: how often files are looked at
 }
@@ -91,6 +94,9 @@ type Server struct {
 // Start.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
+	if err := cfg.Cluster.Check(cfg.Listen, cfg.Insecure, false); err != nil {
+		return nil, err
+	}
 	loopback, err := checkListen(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -127,14 +133,20 @@ func startServing(ctx context.Context, cfg Config, secure *portTLS, known *opera
 	s.http = newHTTP(s.guards(loopback && secure == nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*handler.Load()).ServeHTTP(w, r)
 	})), cfg.Logger)
-	first := starting()
+	var waits atomic.Pointer[string]
+	first := starting(&waits)
 	handler.Store(&first)
 	served := make(chan error, 1)
 	go func() { served <- secure.serve(s.http, s.conns) }()
 
-	s.node, err = StartNode(ctx, NodeConfig{
-		Dir: cfg.Dir, Tick: cfg.Tick, Logger: cfg.Logger, Registerer: cfg.Registry, MaxSessions: cfg.MaxSessions, hooks: cfg.nodeHooks,
-	})
+	peers, err := cfg.listenForPeers(ctx, s.Addr())
+	if err == nil {
+		peers.Waits = func(reason string) { waits.Store(&reason) }
+		s.node, err = StartNode(ctx, NodeConfig{
+			Dir: cfg.Dir, Tick: cfg.Tick, Logger: cfg.Logger, Registerer: cfg.Registry, MaxSessions: cfg.MaxSessions,
+			Peers: peers, hooks: cfg.nodeHooks,
+		})
+	}
 	if err == nil {
 		err = s.serve(&handler)
 		if err != nil {
@@ -175,7 +187,11 @@ func (s *Server) serve(handler *atomic.Pointer[http.Handler]) error {
 	}
 	s.unregister = unregister
 	go s.service.tally(background)
+	if s.tls == nil {
+		s.service.relays = newRelays()
+	}
 	s.node.OnDrain(s.drain)
+	s.node.OnAway(s.service.sendAway)
 	routes := s.routes()
 	handler.Store(&routes)
 	return nil
@@ -196,11 +212,15 @@ func (s *Server) run(served <-chan error) {
 	case err := <-served:
 		why = fmt.Errorf("the port failed: %w", err)
 	}
+	s.node.stepAside(ctx)
 	// What waits ends first, so that the rest can be waited for.
 	s.quit()
 	s.hangUp(ctx)
 	if err := s.node.Stop(ctx); err != nil && why == nil {
 		why = fmt.Errorf("the node did not stop cleanly: %w", err)
+	}
+	if s.service.relays != nil {
+		s.service.relays.CloseIdleConnections()
 	}
 	s.unregister()
 	s.tls.close()
@@ -285,6 +305,7 @@ func (c Config) withDefaults() Config {
 		hosts = append(hosts, strings.ToLower(h))
 	}
 	c.AllowedHosts = hosts
+	c.Cluster = c.Cluster.withDefaults()
 	return c
 }
 

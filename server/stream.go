@@ -85,6 +85,9 @@ func (l *streams) list() []*stream {
 
 // Session implements the service.
 func (s *service) Session(ctx context.Context, conn *connect.BidiStream[holdfastv1.SessionRequest, holdfastv1.SessionResponse]) error {
+	if away := s.node.away(); away != nil {
+		return away
+	}
 	st := &stream{s: s, call: callOf(ctx), peer: conn.Peer().Addr, voiceOf: make(map[core.SessionID]struct{})}
 	st.out.init()
 	st.call.decoded() // messages come when they come
@@ -113,6 +116,16 @@ func (s *service) Session(ctx context.Context, conn *connect.BidiStream[holdfast
 		return nil
 	}
 	return st.mu.why
+}
+
+// sendAway ends all streams: another member leads now, and clients who wait here
+// go there at once.
+func (s *service) sendAway(why *NotLeaderError) {
+	e := classify(why)
+	e.Outcome = driver.Unknown // of what is under way
+	for _, st := range s.streams.list() {
+		st.close(e)
+	}
 }
 
 // close ends the stream for a reason. What waits in the outbox is still

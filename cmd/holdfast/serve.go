@@ -24,6 +24,7 @@ type serveSettings struct {
 	pprof, insecure     bool
 	maxSessions         int
 	tls                 tlsSettings
+	cluster             clusterSettings
 }
 
 const (
@@ -66,7 +67,7 @@ func serveCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the lock service",
-		Long: `Runs one node of the lock service. It needs no flags.
+		Long: `Runs one node of the lock service. Alone it needs no flags.
 
 Each setting comes from its flag, else from the environment (HOLDFAST_DATA,
 HOLDFAST_LISTEN, HOLDFAST_LOG_LEVEL, …; an empty variable counts as not set),
@@ -78,6 +79,12 @@ change; see docs/certificates.md. With --operator-token-file or
 --operator-cert-name only operators may take locks from others and the like,
 and not everybody on this machine.
 
+Several nodes are one cluster: each is started with its --name and the same
+--initial-cluster, a list of all names with the addresses that --peer-listen
+opens. The cluster is founded when all of them have answered, and not before;
+later each node finds the others by itself. A node that stops hands leadership
+over first.
+
 SIGTERM and SIGINT stop it cleanly; a second one stops it at once. What was
 acknowledged survives both, and kill -9.
 
@@ -88,6 +95,7 @@ acknowledged survives both, and kill -9.
 	cmd.Flags().StringVar(&config, "config", "", "YAML `file` with settings")
 	s.register(cmd.Flags(), defaultServer)
 	s.tls.register(cmd.Flags())
+	s.cluster.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := layerConfig(cmd.Flags(), os.LookupEnv); err != nil {
 			return err
@@ -106,6 +114,9 @@ acknowledged survives both, and kill -9.
 // check refuses settings that are each allowed, but not together.
 func (s *serveSettings) check() error {
 	if err := s.tls.check(); err != nil {
+		return err
+	}
+	if err := s.cluster.check(s.listen, s.insecure); err != nil {
 		return err
 	}
 	host, _, err := net.SplitHostPort(s.listen)
