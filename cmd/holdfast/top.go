@@ -82,7 +82,7 @@ func newTopCommand() *cobra.Command {
 type topPicture struct {
 	Time              string        `json:"time"`
 	Server            topServer     `json:"server"`
-	Members           []topMember   `json:"members"`
+	Members           []memberJSON  `json:"members"`
 	Locks             []lockJSON    `json:"locks"`
 	LocksTruncated    bool          `json:"locks_truncated"` // there are more than --limit
 	Sessions          []sessionJSON `json:"sessions"`
@@ -111,13 +111,56 @@ type topServer struct {
 }
 
 func toTopServer(s *cluster.Status) topServer {
-	return topServer{
+	out := topServer{
 		Address: s.Server, Version: s.Version, Domain: s.Domain.String(), Incarnation: s.Incarnation,
-		NodeID: number(s.NodeID), Role: s.Role, LeaderID: numberIf(s.LeaderID), Term: number(s.Term),
+		NodeID: idText(s.NodeID), Role: s.Role, Term: number(s.Term),
 		AppliedIndex: number(s.AppliedIndex), Revision: number(s.Revision), Epoch: s.Epoch,
 		LastNumber: number(s.LastNumber), ClockMS: millis(s.Clock), Ready: s.Ready, NotReady: s.NotReady,
 		Sessions: s.Sessions, Locks: s.Locks,
 	}
+	if s.LeaderID != 0 {
+		out.LeaderID = idText(s.LeaderID)
+	}
+	return out
+}
+
+// topMembers is what the server that was asked says of the members.
+func topMembers(seen *cluster.ClusterStatus) []memberJSON {
+	out := []memberJSON{}
+	for _, m := range seen.Members {
+		j := toMemberJSON(m, seen.LeaderID)
+		if m.ID == seen.NodeID {
+			j.Ready, j.Why, j.AppliedIndex, j.Release = new(seen.Ready), seen.NotReady, number(seen.Applied), seen.Version
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+// memberRow is one member: name, role, state, how far its log is, how many
+// entries that is behind, and its addresses.
+func memberRow(seen *cluster.ClusterStatus, m *cluster.Member) []string {
+	state, log, behind := "", "", ""
+	switch {
+	case m.ID == seen.NodeID && !seen.Ready:
+		state = "not ready: " + seen.NotReady
+	case m.ID == seen.NodeID:
+		state = "ready"
+	case m.Known && m.ReceivesSnapshot:
+		state = "receives a snapshot"
+	case m.Known && !m.Reached:
+		state = "NOT REACHED by the leader"
+	case m.Known:
+		state = "reached"
+	}
+	switch {
+	case m.ID == seen.NodeID:
+		log, behind = number(seen.Applied), number(seen.Commit-min(seen.Applied, seen.Commit))
+	case m.Known:
+		log, behind = number(m.Match), number(seen.Commit-min(m.Match, seen.Commit))
+	}
+	row := surveyed{Member: *m}
+	return []string{memberName(*m), row.role(seen.LeaderID), state, log, behind, m.ClientAddr, m.PeerAddr}
 }
 
 // topOnce prints the picture of now.
@@ -131,6 +174,12 @@ func topOnce(cmd *cobra.Command, client *cluster.Client, f *topFlags) error {
 		return err
 	}
 	o := cluster.ListOptions{PageSize: topPageSize, AllowStale: !status.Ready}
+	seen, err := members(cmd.Context(), client, status, func(ctx context.Context, address string) (*cluster.ClusterStatus, error) {
+		return askMember(cmd, ctx, address, cluster.ClusterStatusOptions{})
+	})
+	if err != nil {
+		return err
+	}
 	locks, moreLocks, err := firstLocks(cmd.Context(), client, f, o)
 	if err != nil {
 		return err
@@ -140,10 +189,10 @@ func topOnce(cmd *cobra.Command, client *cluster.Client, f *topFlags) error {
 		return err
 	}
 	if f.format != formatJSON {
-		return printTop(cmd.OutOrStdout(), status, locks, sessions, moreLocks, moreSessions)
+		return printTop(cmd.OutOrStdout(), status, seen, locks, sessions, moreLocks, moreSessions)
 	}
 	p := topPicture{
-		Time: time.Now().Format(time.RFC3339Nano), Server: toTopServer(status), Members: membersOf(status),
+		Time: time.Now().Format(time.RFC3339Nano), Server: toTopServer(status), Members: topMembers(seen),
 		Locks: []lockJSON{}, LocksTruncated: moreLocks, Sessions: []sessionJSON{}, SessionsTruncated: moreSessions,
 	}
 	for _, l := range locks {
@@ -236,7 +285,7 @@ func firstSessions(ctx context.Context, client *cluster.Client, f *topFlags, o c
 }
 
 // printTop is the picture as text.
-func printTop(w io.Writer, s *cluster.Status, locks []*cluster.Lock, sessions []*cluster.Session, moreLocks, moreSessions bool) error {
+func printTop(w io.Writer, s *cluster.Status, seen *cluster.ClusterStatus, locks []*cluster.Lock, sessions []*cluster.Session, moreLocks, moreSessions bool) error {
 	state := "ready"
 	if !s.Ready {
 		state = "not ready: " + printable(s.NotReady)
@@ -267,11 +316,11 @@ func printTop(w io.Writer, s *cluster.Status, locks []*cluster.Lock, sessions []
 		return err
 	}
 	rows = nil
-	for _, m := range membersOf(s) {
-		rows = append(rows, []string{m.ID, m.Address, m.Role, m.AppliedIndex})
+	for i := range seen.Members {
+		rows = append(rows, memberRow(seen, &seen.Members[i]))
 	}
 	fmt.Fprintln(w)
-	return table(w, []string{"MEMBER", "ADDRESS", "ROLE", "APPLIED"}, rows)
+	return table(w, []string{"MEMBER", "ROLE", "STATE", "LOG", "BEHIND", "CLIENTS", "PEERS"}, rows)
 }
 
 func moreText(w io.Writer, more bool, what string) error {

@@ -171,7 +171,7 @@ func (m *topModel) state(now time.Time) (text, look string) {
 	case m.answer.stale && s.Role != "leader":
 		return fmt.Sprintf("STALE: what this node knew %s ago", brief(m.answer.age)), lookBad
 	case m.line.text != "" && now.Sub(m.line.since) < newsFor:
-		return shown(m.line.text), lookGood
+		return shown(m.line.text), lookHead
 	}
 	return "connected, " + m.answer.at.Format("15:04:05"), lookGood
 }

@@ -31,6 +31,8 @@ type topScreen struct {
 	colour bool
 	every  time.Duration
 
+	leaderOf leaderAsker
+
 	shown   []string // what is on the terminal
 	queries chan topQuery
 	answers chan topAnswer
@@ -56,6 +58,7 @@ func topLive(cmd *cobra.Command, f *topFlags, term *topTerminal) error {
 	}
 	news := &topNews{}
 	line := &outage{w: news}
+	cmd.SetErr(news) // whatever speaks from now on has no other place
 	client, err := dialBy(cmd, line.dial)
 	if err != nil {
 		return err
@@ -68,6 +71,9 @@ func topLive(cmd *cobra.Command, f *topFlags, term *topTerminal) error {
 	s := &topScreen{
 		term: term, client: client, line: line, model: newTopModel(f), rates: newTopRates(time.Now()),
 		colour: os.Getenv("NO_COLOR") == "", every: f.interval, quit: quit,
+		leaderOf: func(ctx context.Context, address string) (*cluster.ClusterStatus, error) {
+			return askMember(cmd, ctx, address, cluster.ClusterStatusOptions{})
+		},
 		queries: make(chan topQuery, 1), answers: make(chan topAnswer, 1), broken: make(chan error, 4),
 	}
 	s.model.line.server = servers
@@ -241,7 +247,7 @@ func (s *topScreen) ask(ctx context.Context) {
 	for {
 		select {
 		case q := <-s.queries:
-			a := q.look(ctx, s.client)
+			a := q.look(ctx, s.client, s.leaderOf)
 			if ctx.Err() == nil {
 				s.answers <- a
 			}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,9 +44,32 @@ func TestTopLive(t *testing.T) {
 	r.keys("2")
 	r.shows("[2 sessions]", `"third" on here`, "attached", "2: a/invoices b/readers", "by ID")
 	r.keys("\t")
-	r.shows("[3 members]", "leader, asked", s.addr)
+	r.shows("[3 members]", "leader", "ready", s.addr)
 	r.keys("\x1b[Z\x1b[Zq")
 	r.ends(0)
+}
+
+// Members are shown with their roles, and with how far behind they are.
+func TestTopMembers(t *testing.T) {
+	t.Parallel()
+	s := dev(t)
+	c := tenant(t, s, "operator")
+	if _, err := c.AddMember(t.Context(), cluster.Member{ID: 0xabc, Name: "n2", PeerAddr: "127.0.0.1:1", ClientAddr: "127.0.0.1:2", Supports: 1 << 20}, ""); err != nil {
+		t.Fatal(err)
+	}
+	r := topOn(t, 140, 20, s.on())
+	r.keys("3")
+	r.shows("[3 members]", "n2", "learner", "NOT REACHED", "127.0.0.1:2", "leader", "ready", "BEHIND")
+	r.keys("q")
+	r.ends(0)
+	var p topPicture
+	if err := json.Unmarshal([]byte(run(t, 0, s.on(), "top", "-o", "json").stdout.String()), &p); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(p.Members, func(m memberJSON) bool { return m.Name == "n2" })
+	if len(p.Members) != 2 || i < 0 || p.Members[i].Role != "learner" || *p.Members[i].Reached || p.Members[1-i].ID != p.Server.LeaderID || !*p.Members[1-i].Ready {
+		t.Errorf("members %+v", p.Members)
+	}
 }
 
 func TestTopOrders(t *testing.T) {

@@ -105,8 +105,8 @@ func (m *topModel) keys() (out []string) {
 			out = append(out, number(s.ID))
 		}
 	case viewMembers:
-		for i := range m.answer.members {
-			out = append(out, m.answer.members[i].ID)
+		for _, x := range m.answer.cluster.Members {
+			out = append(out, idText(x.ID))
 		}
 	}
 	return out

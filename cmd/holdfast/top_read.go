@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"holdfast/driver"
 	"holdfast/engine/cluster"
 )
 
@@ -62,7 +63,7 @@ type topAnswer struct {
 	at       time.Time
 	took     time.Duration
 	status   *cluster.Status
-	members  []topMember
+	cluster  *cluster.ClusterStatus
 	locks    []*cluster.Lock
 	sessions []*cluster.Session
 	next     string        // by name: the next page
@@ -74,42 +75,49 @@ type topAnswer struct {
 	err      error         // nothing else is to be believed
 }
 
-// topMember is one member of the cluster, as far as the server tells.
-type topMember struct {
-	ID           string `json:"id"`
-	Address      string `json:"address"` // "" if not known
-	Role         string `json:"role"`
-	AppliedIndex string `json:"applied_index"` // "" if not known
-	Asked        bool   `json:"asked"`         // the server that told all this
-}
+// A leaderAsker asks the leader, at its address, about the cluster.
+type leaderAsker func(ctx context.Context, address string) (*cluster.ClusterStatus, error)
 
-// membersOf tells the members from a server's status.
-func membersOf(s *cluster.Status) []topMember {
-	out := []topMember{{ID: number(s.NodeID), Address: s.Server, Role: s.Role, AppliedIndex: number(s.AppliedIndex), Asked: true}}
-	if s.LeaderID != 0 && s.LeaderID != s.NodeID {
-		out = append(out, topMember{ID: number(s.LeaderID), Role: "leader"})
+// members asks for the members: the server that is connected to, and the leader,
+// who alone knows how far each has come. A server that does not know the call
+// is one member, as far as it says.
+func members(ctx context.Context, client *cluster.Client, status *cluster.Status, leaderOf leaderAsker) (*cluster.ClusterStatus, error) {
+	seen, err := client.ClusterStatus(ctx, cluster.ClusterStatusOptions{})
+	switch {
+	case driver.KindOf(err) == driver.Unsupported:
+		return &cluster.ClusterStatus{
+			Server: status.Server, NodeID: status.NodeID, LeaderID: status.LeaderID, Term: status.Term, Applied: status.AppliedIndex,
+			Version: status.Version, Ready: status.Ready, NotReady: status.NotReady,
+			Members: []cluster.Member{{ID: status.NodeID, ClientAddr: status.Server}},
+		}, nil
+	case err != nil:
+		return nil, err
 	}
-	return out
+	if leader, ok := memberOf(seen, seen.LeaderID); ok && leader.ID != seen.NodeID && leader.ClientAddr != "" {
+		if st, err := leaderOf(ctx, leader.ClientAddr); err == nil && st.NodeID == leader.ID {
+			return st, nil
+		}
+	}
+	return seen, nil
 }
 
 // look asks the service. It takes a bounded time.
-func (q topQuery) look(ctx context.Context, client *cluster.Client) topAnswer {
+func (q topQuery) look(ctx context.Context, client *cluster.Client, leaderOf leaderAsker) topAnswer {
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
 	began := time.Now()
 	a := topAnswer{query: q}
-	a.err = a.read(ctx, client)
+	a.err = a.read(ctx, client, leaderOf)
 	a.at = time.Now()
 	a.took = a.at.Sub(began)
 	return a
 }
 
-func (a *topAnswer) read(ctx context.Context, client *cluster.Client) error {
+func (a *topAnswer) read(ctx context.Context, client *cluster.Client, leaderOf leaderAsker) error {
 	var err error
 	if a.status, err = client.Status(ctx); err != nil {
 		return err
 	}
-	a.members = membersOf(a.status)
 	// Who has no leader can still say what it last knew.
 	o := cluster.ListOptions{AllowStale: !a.status.Ready}
 	switch a.query.view {
@@ -117,6 +125,8 @@ func (a *topAnswer) read(ctx context.Context, client *cluster.Client) error {
 		err = a.readLocks(ctx, client, o)
 	case viewSessions:
 		err = a.readSessions(ctx, client, o)
+	case viewMembers:
+		a.cluster, err = members(ctx, client, a.status, leaderOf)
 	}
 	if err != nil || a.query.detail == "" {
 		return err

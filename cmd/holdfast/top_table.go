@@ -43,9 +43,12 @@ var sessionColumns = []topColumn{
 
 var memberColumns = []topColumn{
 	{title: "MEMBER", width: 10, grow: 1},
-	{title: "ROLE", width: 10, drop: 1, grow: 1},
-	{title: "APPLIED", width: 10, drop: 2, right: true},
-	{title: "ADDRESS", width: 15, drop: 3, grow: 2},
+	{title: "ROLE", width: 8, drop: 1},
+	{title: "STATE", width: 12, drop: 2, grow: 1},
+	{title: "LOG", width: 10, drop: 4, right: true},
+	{title: "BEHIND", width: 8, drop: 3, right: true},
+	{title: "CLIENTS", width: 15, drop: 5, grow: 1},
+	{title: "PEERS", width: 15, drop: 6, grow: 1},
 }
 
 // columnWidths divides w among columns; 0 is for one that has no room.
@@ -97,8 +100,12 @@ func (m *topModel) table() (cols []topColumn, rows [][]string) {
 		}
 		return sessionColumns, rows
 	case viewMembers:
-		for i := range m.answer.members {
-			rows = append(rows, memberCells(&m.answer.members[i]))
+		for i := range m.answer.cluster.Members {
+			row := memberRow(m.answer.cluster, &m.answer.cluster.Members[i])
+			for j := range row {
+				row[j] = shown(row[j])
+			}
+			rows = append(rows, row)
 		}
 		return memberColumns, rows
 	}
@@ -171,14 +178,6 @@ func shownNames(locks []string) string {
 		return shown(names(locks))
 	}
 	return number(uint64(len(locks))) + ": " + shown(names(locks[:min(len(locks), 10)]))
-}
-
-func memberCells(t *topMember) []string {
-	role := t.Role
-	if t.Asked {
-		role += ", asked"
-	}
-	return []string{t.ID, strings.TrimSpace(shown(role)), t.AppliedIndex, shown(t.Address)}
 }
 
 // changed are the bytes that turn one picture into the next: lines that differ

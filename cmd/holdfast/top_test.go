@@ -104,7 +104,7 @@ func TestTopJSON(t *testing.T) {
 	if len(p.Locks) != 3 || p.Locks[0].Name != "a/invoices" || len(p.Locks[0].Queue) != 1 || p.Locks[0].Queue[0].Label != "second run" {
 		t.Errorf("locks %+v", p.Locks)
 	}
-	if len(p.Sessions) != 3 || p.Server.Role != "leader" || !p.Server.Ready || p.Server.Address != s.addr || len(p.Members) != 1 || !p.Members[0].Asked {
+	if len(p.Sessions) != 3 || p.Server.Role != "leader" || !p.Server.Ready || p.Server.Address != s.addr || len(p.Members) != 1 || p.Members[0].Role != "leader" || p.Members[0].ID != p.Server.NodeID {
 		t.Errorf("%+v", p)
 	}
 	if p.LocksTruncated || p.SessionsTruncated {

@@ -145,6 +145,11 @@ func TestTopStopWithoutShell(t *testing.T) {
 	r := topOn(t, 100, 30, s.on())
 	r.shows("[1 locks]")
 	r.keys("\x1a")
+	eventually(t, "top on the screen again", func() bool {
+		r.vt.mu.Lock()
+		defer r.vt.mu.Unlock()
+		return strings.Count(string(r.vt.raw), "\x1b[?1049h") > 1
+	})
 	r.keys("2")
 	r.shows("[2 sessions]")
 	r.keys("q")
