@@ -36,8 +36,17 @@ type drillFlags struct {
 	fencing string
 	ttl     time.Duration
 	a, b    string
+	gate    string
+	dsn     string
 	output  string
 }
+
+// The kinds of gates, and ledgers, that a drill can be played with.
+const (
+	gateSQLite   = "sqlite"
+	gatePostgres = "postgres"
+	gateFile     = "file"
+)
 
 func newDrillCommand() *cobra.Command {
 	var o drillFlags
@@ -47,11 +56,17 @@ func newDrillCommand() *cobra.Command {
 		Long: `drill stages, on real processes, the failure that no lock service can prevent:
 a lock holder is paused, outlives its lease, and writes when it wakes.
 
-It starts a lock service on a loopback port, two worker processes and a ledger
-in SQLite, all in a temporary directory, and plays the story without fencing
+It starts a lock service on a loopback port, two worker processes and a ledger,
+all in a temporary directory, and plays the story without fencing
 (the late write lands and the ledger is corrupted), then with fencing (the gate
 at the ledger refuses the late write). Nothing is simulated: the pause is
 SIGSTOP, and the worker takes no care of its own.
+
+--gate says where the ledger is: sqlite and file need nothing; postgres needs an
+address, --dsn, of a database (PostgreSQL 13 or newer) in which the user may
+create a schema: the drill keeps everything in one of its own,
+holdfast_drill_NUMBER, and removes it. An address with a password belongs in the
+environment variable HOLDFAST_DSN, since arguments can be read by others.
 
 At its end, when it is interrupted, when the reader of its output leaves, and
 also when it is ended by kill -9, no process is left and everything is removed.
@@ -60,9 +75,13 @@ end and then removes holdfast-drill-* from the directory for temporary files
 (TMPDIR, else /tmp).
 
 ` + drillExitTable,
-		Example: "  holdfast drill\n  holdfast drill --fencing on --ttl 1s\n  holdfast drill -o json | jq .text",
-		Args:    exactArgs(),
+		Example: "  holdfast drill\n  holdfast drill --fencing on --ttl 1s\n  holdfast drill --gate file\n" +
+			"  holdfast drill --gate postgres --dsn postgres://me@localhost/test\n  holdfast drill -o json | jq .text",
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.gate == gatePostgres && o.dsn == "" {
+				o.dsn = os.Getenv(stage.DSNVariable)
+			}
 			if err := o.validate(); err != nil {
 				return err
 			}
@@ -76,9 +95,11 @@ end and then removes holdfast-drill-* from the directory for temporary files
 		},
 	}
 	f := cmd.Flags()
-	o.fencing, o.ttl, o.output = "both", 2*time.Second, formatText
+	o.fencing, o.ttl, o.gate, o.output = "both", 2*time.Second, gateSQLite, formatText
 	f.Var(&choiceValue{&o.fencing, []string{"off", "on", "both"}}, "fencing", "which story: off, on, or both: first off, then on")
 	f.Var(&durationValue{d: &o.ttl, min: drillMinTTL, max: drillMaxTTL}, "ttl", fmt.Sprintf("the workers' session TTL, %v to %v; scales the whole drill", drillMinTTL, drillMaxTTL))
+	f.Var(&choiceValue{&o.gate, []string{gateSQLite, gatePostgres, gateFile}}, "gate", "the ledger and its gate")
+	f.StringVar(&o.dsn, "dsn", "", "the database, for --gate postgres: postgres://user@host/database or host=… dbname=…")
 	f.StringVar(&o.a, "a", "invoice 4711: 100 EUR", "the value that worker A writes")
 	f.StringVar(&o.b, "b", "invoice 4711: 250 EUR", "the value that worker B writes")
 	f.VarP(&choiceValue{&o.output, []string{formatText, formatJSON}}, "output", "o", "what to print; json: one object an event")
@@ -94,11 +115,27 @@ func (o drillFlags) validate() error {
 	if o.a == o.b {
 		return usagef("--a and --b are both %q: give the workers different values, or nobody could tell whose write survived", o.a)
 	}
+	switch {
+	case o.gate != gatePostgres && o.dsn != "":
+		return usagef("--dsn is for --gate postgres, and the gate is %s", o.gate)
+	case o.gate == gatePostgres && o.dsn == "":
+		return usagef("--gate postgres needs the address of a database: --dsn postgres://user@host/database, or HOLDFAST_DSN")
+	case o.gate == gatePostgres:
+		if err := stage.CheckDSN(o.dsn); err != nil {
+			return usagef("--dsn: %v", err)
+		}
+	}
 	return nil
 }
 
 // runDrill starts the service, plays what was asked, and leaves nothing.
 func runDrill(ctx context.Context, o drillFlags, out *teller) (err error) {
+	if o.gate == gatePostgres {
+		// Workers and sweeper find it there.
+		if err := os.Setenv(stage.DSNVariable, o.dsn); err != nil {
+			return fmt.Errorf("drill: %w", err)
+		}
+	}
 	dir, sweeper, err := sweptDir("drill")
 	if err != nil {
 		return fmt.Errorf("drill: %w", err)
@@ -124,7 +161,7 @@ func runDrill(ctx context.Context, o drillFlags, out *teller) (err error) {
 		return fmt.Errorf("drill: %w", err)
 	}
 	defer watcher.Close(context.WithoutCancel(ctx))
-	out.opening(srv.Addr(), o.ttl)
+	out.opening(srv.Addr(), o)
 	holds := true
 	for _, fencing := range plays(o.fencing) {
 		s := &story{flags: o, fencing: fencing, dir: dir, addr: srv.Addr(), worker: worker, watcher: watcher, out: out}

@@ -59,16 +59,20 @@ func (s *story) play(ctx context.Context) (ok bool, err error) {
 	s.out.begin(s.fencing)
 	s.said = make(chan heard)
 	s.service = make(chan cluster.Event)
-	path := filepath.Join(s.dir, fmt.Sprintf("ledger-fencing-%t.sqlite", s.fencing))
-	if s.ledger, err = stage.OpenLedger(ctx, path, drillLock); err != nil {
+	place, remove, err := s.place(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if s.ledger, err = stage.OpenLedger(ctx, place, drillLock); err != nil {
 		return false, err
 	}
 	defer s.ledger.Close()
-	if s.a, err = s.hire(ctx, "A", s.flags.a, path); err != nil {
+	if s.a, err = s.hire(ctx, "A", s.flags.a, place); err != nil {
 		return false, err
 	}
 	defer s.a.Kill()
-	if s.b, err = s.hire(ctx, "B", s.flags.b, path); err != nil {
+	if s.b, err = s.hire(ctx, "B", s.flags.b, place); err != nil {
 		return false, err
 	}
 	defer s.b.Kill()
@@ -85,14 +89,32 @@ func (s *story) play(ctx context.Context) (ok bool, err error) {
 	return s.judge(ctx)
 }
 
+// place makes room for the story's ledger. remove takes away what the removal
+// of the drill's directory does not.
+func (s *story) place(ctx context.Context) (place string, remove func() error, err error) {
+	path := filepath.Join(s.dir, fmt.Sprintf("ledger-fencing-%t", s.fencing))
+	nothing := func() error { return nil }
+	switch s.flags.gate {
+	case gateFile:
+		return stage.TextPlace(path + ".txt"), nothing, nil
+	case gatePostgres:
+		schema, owner := drillSchema(s.dir)
+		if err := stage.MakeSchema(ctx, schema, owner); err != nil {
+			return "", nil, fmt.Errorf("making the schema %s in the database of --dsn: %w", schema, err)
+		}
+		return stage.PostgresPlace(schema), func() error { return stage.DropSchema(context.WithoutCancel(ctx), schema, owner) }, nil
+	}
+	return path + ".sqlite", nothing, nil
+}
+
 // hire starts a worker process and waits until it is ready.
-func (s *story) hire(ctx context.Context, name, value, path string) (*player, error) {
+func (s *story) hire(ctx context.Context, name, value, place string) (*player, error) {
 	how := stage.Never
 	if s.fencing {
 		how = stage.Always
 	}
 	process, err := stage.StartProcess(ctx, s.worker, stage.WorkerSpec{
-		Name: name, Value: value, TTL: s.flags.ttl, Server: s.addr, Lock: drillLock, Ledger: path, Fencing: how,
+		Name: name, Value: value, TTL: s.flags.ttl, Server: s.addr, Lock: drillLock, Ledger: place, Fencing: how,
 	})
 	if err != nil {
 		return nil, err

@@ -51,8 +51,9 @@ func (t *teller) line(format string, args ...any) {
 	}
 }
 
-func (t *teller) opening(addr string, ttl time.Duration) {
-	t.line("Holdfast drill: one lock %q, two workers, one ledger. TTL %v.", drillLock, ttl)
+func (t *teller) opening(addr string, o drillFlags) {
+	ledger := map[string]string{gateSQLite: "SQLite", gatePostgres: "PostgreSQL", gateFile: "a file"}[o.gate]
+	t.line("Holdfast drill: one lock %q, two workers, one ledger in %s. TTL %v.", drillLock, ledger, o.ttl)
 	t.tell(event{Event: "service", Worker: "service", Text: fmt.Sprintf("lock service at %s, data in a temporary directory", addr)})
 }
 

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"holdfast/lab/stage"
@@ -44,9 +49,25 @@ func newSweeperCommand() *cobra.Command {
 		Hidden: true,
 		Args:   exactArgs("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return stage.Sweep(cmd.Context(), args[0], cmd.InOrStdin())
+			err := stage.Sweep(cmd.Context(), args[0], cmd.InOrStdin())
+			if os.Getenv(stage.DSNVariable) != "" && strings.HasPrefix(filepath.Base(args[0]), "holdfast-drill-") {
+				schema, owner := drillSchema(args[0])
+				err = errors.Join(err, stage.DropSchema(cmd.Context(), schema, owner))
+			}
+			return err
 		},
 	}
+}
+
+// drillSchema is the schema, in a database of PostgreSQL, of the drill with the
+// directory dir, and what it says of its owner: the sweeper, which knows the
+// directory only, removes it too.
+func drillSchema(dir string) (schema, owner string) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return strings.ReplaceAll(filepath.Base(dir), "-", "_"), "holdfast drill in " + dir + " on " + host
 }
 
 // sweptDir makes a temporary directory that is removed when the sweeper is

@@ -72,7 +72,7 @@ WHERE lock = $1 AND domain = $2 AND slot = $3`),
 	SELECT $1, $2, $3, coalesce(token, '') FROM seen RETURNING ctid, xact
 )
 SELECT seen.active, seen.number, seen.token, seen.intent, step.ctid::text, step.xact::text FROM seen, step, (
-	SELECT ` + shorter("idle_in_transaction_session_timeout", "$4") + `, ` + shorter("lock_timeout", "$5") + `, ` + shorter("tcp_user_timeout", "$5") + ` OFFSET 0
+	SELECT ` + shorter("idle_in_transaction_session_timeout", "$4") + `, ` + shorter("lock_timeout", "$5") + `, ` + shorter("tcp_user_timeout", "$4") + ` OFFSET 0
 ) AS limits`),
 		// The row has done its work once the check is queued.
 		leave: fill(`WITH mine AS (DELETE FROM @.holdfast_gate_step WHERE ctid = $1::text::tid AND xact = pg_current_xact_id() RETURNING 1)

@@ -3,7 +3,8 @@
 // broom.
 //
 //   - A [Ledger] is a table in SQLite behind the real gate, with the one switch
-//     that matters: whether tokens are compared. [Corruption] judges it.
+//     that matters: whether tokens are compared. [Corruption] judges it. The
+//     drill also plays with one in PostgreSQL and one that is a file.
 //   - A [Worker] holds the lock and writes. It is told word by word what to do
 //     (words.go) and tells what it did ([Said]), so that it can be stopped
 //     between any two steps, as under a debugger. [RunWorker] is its program;
@@ -29,6 +30,6 @@
 // one that is poised has looked already, and that is the whole lesson.
 //
 // The package may be imported by lab and cmd/holdfast. It imports what a user
-// would: engine/cluster, gate/sqlgate, fence. Start reading at words.go, then
+// would: engine/cluster, gate/sqlgate, gate/filegate, fence. Start reading at words.go, then
 // program.go.
 package stage

@@ -2,111 +2,95 @@ package stage
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/url"
-	"path/filepath"
 	"strings"
 
-	_ "modernc.org/sqlite" // the driver of the ledger's database
-
+	"holdfast"
 	"holdfast/fence"
-	"holdfast/gate/sqlgate"
 )
 
 // GateName is the name of a ledger's gate, in errors and reports.
 const GateName = "ledger"
 
-// A Ledger is the resource that workers fight for: a table in SQLite to which
-// each run appends a line, and one invoice that each run overwrites. A run
-// reads the last line before it writes; it is whole if nobody wrote between.
+// A Ledger is the resource that workers fight for: a table in SQLite or in
+// PostgreSQL, or a file, to which each run appends a line, and one invoice that
+// each run overwrites. A run reads the last line before it writes; it is whole
+// if nobody wrote between.
 //
 // Any number of processes may open one ledger. Its methods may be called by
 // several goroutines.
-type Ledger struct {
-	db   *sql.DB
-	gate *sqlgate.Gate
+type Ledger struct{ book book }
+
+// A Gate is a ledger's gate.
+type Gate interface {
+	holdfast.Gate
+	Show(ctx context.Context) (fence.State, error)
+}
+
+// A book is one kind of ledger.
+type book interface {
+	gate() Gate
+	last(ctx context.Context) (int64, error)
+	lines(ctx context.Context) ([]Line, Invoice, error)
+	// through appends a line by the gate; see WriteInside.
+	through(ctx context.Context, t fence.Token, n Line, inside func(basis int64) error) (line int64, err error)
+	// past appends a line without asking any gate.
+	past(ctx context.Context, n Line) (line int64, err error)
+	close() error
+}
+
+// A switched book has the switch.
+type switched interface {
+	comparing(ctx context.Context) (bool, error)
+	setComparing(ctx context.Context, on bool) error
+	// pastIfOff is past, unless the switch is on by now: then it writes
+	// nothing and reports false.
+	pastIfOff(ctx context.Context, n Line) (line int64, wrote bool, err error)
 }
 
 // A Line is one write that was accepted.
 type Line struct {
-	Seq    int64  // its number: 1, 2, …
-	Worker string // who wrote it
-	Token  uint64 // the number of the writer's token
-	Value  string // what it says
-	Basis  int64  // the last line that the writer knew
+	Seq    int64  `json:"seq"`          // its number: 1, 2, …
+	Worker string `json:"worker"`       // who wrote it
+	Token  uint64 `json:"token,string"` // the number of the writer's token
+	Value  string `json:"value"`        // what it says
+	Basis  int64  `json:"basis"`        // the last line that the writer knew
 }
 
 // An Invoice is what the ledger says in the end: the value of the last write,
 // and who wrote it. It is zero before the first.
 type Invoice struct{ Worker, Value string }
 
-const ledgerSchema = `
-CREATE TABLE IF NOT EXISTS ledger (
-	seq    INTEGER PRIMARY KEY AUTOINCREMENT,
-	worker TEXT NOT NULL,
-	token  INTEGER NOT NULL,
-	value  TEXT NOT NULL,
-	basis  INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS invoice (
-	id     INTEGER PRIMARY KEY CHECK (id = 1),
-	worker TEXT NOT NULL,
-	value  TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS switch (
-	id      INTEGER PRIMARY KEY CHECK (id = 1),
-	compare INTEGER NOT NULL
-);
-INSERT OR IGNORE INTO switch (id, compare) VALUES (1, 1);`
-
-// OpenLedger opens the ledger in the file at path, and makes it if there is
-// none, with the switch on. lock names the lock whose tokens its gate accepts.
-func OpenLedger(ctx context.Context, path, lock string) (*Ledger, error) {
-	db, err := sql.Open("sqlite", ledgerURI(path))
-	if err != nil {
-		return nil, fmt.Errorf("opening the ledger: %w", err)
+// OpenLedger opens the ledger at a place, and makes it if there is none, with
+// the switch on where there is one. place is the path of a file for SQLite, or
+// what [TextPlace] or [PostgresPlace] returned. lock names the lock whose tokens
+// its gate accepts.
+func OpenLedger(ctx context.Context, place, lock string) (l *Ledger, err error) {
+	l = &Ledger{}
+	if path, ok := strings.CutPrefix(place, textPlace); ok {
+		l.book, err = openText(ctx, path, lock)
+	} else if schema, ok := strings.CutPrefix(place, postgresPlace); ok {
+		l.book, err = openPostgres(ctx, schema, lock)
+	} else {
+		l.book, err = openSQLite(ctx, place, lock)
 	}
-	l := &Ledger{db: db}
-	if _, err := db.ExecContext(ctx, ledgerSchema); err != nil {
-		db.Close()
-		return nil, fmt.Errorf("making the ledger's tables: %w", err)
-	}
-	l.gate, err = sqlgate.New(ctx, db, sqlgate.Config{
-		Lock: lock, Name: GateName, Dialect: sqlgate.SQLite, Logger: slog.New(slog.DiscardHandler),
-	})
 	if err != nil {
-		db.Close()
 		return nil, err
 	}
 	return l, nil
 }
 
-// ledgerURI names the file for SQLite. A transaction begins with the right to
-// write, so that what it read is still so when it writes. NORMAL loses no
-// consistency, and a ledger need not outlive a crash of the machine; the gate
-// asks for more by itself.
-func ledgerURI(path string) string {
-	slashed := filepath.ToSlash(path)
-	if filepath.VolumeName(path) != "" {
-		slashed = "/" + slashed // file:/C:/…
-	}
-	u := url.URL{Path: slashed}
-	return "file:" + u.EscapedPath() + "?_txlock=immediate&_pragma=busy_timeout(2000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
-}
-
-// Close closes the file. Writes that are under way fail, and leave nothing.
-func (l *Ledger) Close() error { return l.db.Close() }
+// Close closes what is open. Writes that are under way fail, and leave nothing.
+func (l *Ledger) Close() error { return l.book.close() }
 
 // Gate returns the ledger's gate, to be armed at each acquire.
-func (l *Ledger) Gate() *sqlgate.Gate { return l.gate }
+func (l *Ledger) Gate() Gate { return l.book.gate() }
 
 // Mark returns the number of the highest token that the gate has seen, 0 if
 // it has seen none.
 func (l *Ledger) Mark(ctx context.Context) (uint64, error) {
-	state, err := l.gate.Show(ctx)
+	state, err := l.Gate().Show(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -119,30 +103,31 @@ func (l *Ledger) Mark(ctx context.Context) (uint64, error) {
 	return highest, nil
 }
 
+var errNoSwitch = errors.New("this ledger has no switch: only one in SQLite has")
+
 // Comparing reports whether the switch is on: whether a write by [BySwitch] is
 // refused if its token is stale.
 func (l *Ledger) Comparing(ctx context.Context) (bool, error) {
-	var on bool
-	err := l.db.QueryRowContext(ctx, `SELECT compare FROM switch WHERE id = 1`).Scan(&on)
-	if err != nil {
-		return false, fmt.Errorf("reading the switch: %w", err)
+	s, ok := l.book.(switched)
+	if !ok {
+		return false, errNoSwitch
 	}
-	return on, nil
+	return s.comparing(ctx)
 }
 
 // SetComparing turns the switch. Once it has turned it on, no write by
 // [BySwitch] lands uncompared.
 func (l *Ledger) SetComparing(ctx context.Context, on bool) error {
-	if _, err := l.db.ExecContext(ctx, `UPDATE switch SET compare = ? WHERE id = 1`, on); err != nil {
-		return fmt.Errorf("turning the switch: %w", err)
+	s, ok := l.book.(switched)
+	if !ok {
+		return errNoSwitch
 	}
-	return nil
+	return s.setComparing(ctx, on)
 }
 
 // Last returns the number of the last line, 0 if there is none.
 func (l *Ledger) Last(ctx context.Context) (int64, error) {
-	var seq int64
-	err := l.db.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM ledger`).Scan(&seq)
+	seq, err := l.book.last(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("reading the ledger: %w", err)
 	}
@@ -151,24 +136,8 @@ func (l *Ledger) Last(ctx context.Context) (int64, error) {
 
 // Lines returns the whole ledger in order, and the invoice.
 func (l *Ledger) Lines(ctx context.Context) (all []Line, last Invoice, err error) {
-	rows, err := l.db.QueryContext(ctx, `SELECT seq, worker, token, value, basis FROM ledger ORDER BY seq`)
-	if err != nil {
+	if all, last, err = l.book.lines(ctx); err != nil {
 		return nil, last, fmt.Errorf("reading the ledger: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var n Line
-		if err := rows.Scan(&n.Seq, &n.Worker, &n.Token, &n.Value, &n.Basis); err != nil {
-			return nil, last, fmt.Errorf("reading the ledger: %w", err)
-		}
-		all = append(all, n)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, last, fmt.Errorf("reading the ledger: %w", err)
-	}
-	err = l.db.QueryRowContext(ctx, `SELECT worker, value FROM invoice WHERE id = 1`).Scan(&last.Worker, &last.Value)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return nil, last, fmt.Errorf("reading the invoice: %w", err)
 	}
 	return all, last, nil
 }
@@ -212,7 +181,7 @@ func (l *Ledger) Write(ctx context.Context, f Fencing, t fence.Token, n Line) (W
 	case Always:
 		return l.through(ctx, t, n, nil)
 	case Never:
-		seq, _, err := l.past(ctx, n, false)
+		seq, err := l.book.past(ctx, n)
 		return Written{Line: seq}, err
 	case BySwitch:
 		return l.bySwitch(ctx, t, n)
@@ -221,8 +190,12 @@ func (l *Ledger) Write(ctx context.Context, f Fencing, t fence.Token, n Line) (W
 }
 
 func (l *Ledger) bySwitch(ctx context.Context, t fence.Token, n Line) (Written, error) {
+	s, ok := l.book.(switched)
+	if !ok {
+		return Written{}, errNoSwitch
+	}
 	for {
-		on, err := l.Comparing(ctx)
+		on, err := s.comparing(ctx)
 		switch {
 		case err != nil:
 			return Written{}, err
@@ -230,14 +203,14 @@ func (l *Ledger) bySwitch(ctx context.Context, t fence.Token, n Line) (Written, 
 			return l.through(ctx, t, n, nil)
 		}
 		mark := t.Number
-		if err := l.gate.Arm(ctx, t); err != nil {
+		if err := l.Gate().Arm(ctx, t); err != nil {
 			stale, ok := errors.AsType[*fence.StaleError](err)
 			if !ok {
 				return Written{}, err
 			}
 			mark = stale.Seen.Number // known, and ignored: the comparison is off
 		}
-		seq, still, err := l.past(ctx, n, true)
+		seq, still, err := s.pastIfOff(ctx, n)
 		if err != nil || still {
 			return Written{Line: seq, Mark: mark}, err
 		}
@@ -245,73 +218,20 @@ func (l *Ledger) bySwitch(ctx context.Context, t fence.Token, n Line) (Written, 
 }
 
 // WriteInside is Write through the gate, [Always], for a run that reads in the
-// guarded step: the line's Basis is the last line of the gate's snapshot.
-// inside is called then, before anything is judged for the last time, and may
-// take long; its error is returned, and nothing is written.
+// guarded step: the line's Basis is the last line that the step sees. inside is
+// called then, before anything is judged for the last time, and may take long;
+// its error is returned, and nothing is written.
 func (l *Ledger) WriteInside(ctx context.Context, t fence.Token, n Line, inside func(basis int64) error) (Written, error) {
 	n.Token = t.Number
 	return l.through(ctx, t, n, inside)
 }
 
 func (l *Ledger) through(ctx context.Context, t fence.Token, n Line, inside func(basis int64) error) (Written, error) {
-	err := l.gate.Do(ctx, t, func(ctx context.Context, snap *sqlgate.Snapshot) ([]sqlgate.Stmt, error) {
-		if inside != nil {
-			if err := snap.QueryRow(ctx, `SELECT coalesce(max(seq), 0) FROM ledger`).Scan(&n.Basis); err != nil {
-				return nil, err
-			}
-			if err := inside(n.Basis); err != nil {
-				return nil, err
-			}
-		}
-		return n.statements(), nil
-	})
+	seq, err := l.book.through(ctx, t, n, inside)
 	if err != nil {
 		return Written{}, err
 	}
-	w := Written{Compared: true, Mark: t.Number}
-	// Only the grant's own worker writes with this token, one line at a time.
-	err = l.db.QueryRowContext(context.WithoutCancel(ctx), `SELECT coalesce(max(seq), 0) FROM ledger WHERE worker = ? AND token = ?`, n.Worker, int64(n.Token)).Scan(&w.Line)
-	if err != nil {
-		return w, fmt.Errorf("the line was written, but its number cannot be read: %w", err)
-	}
-	return w, nil
-}
-
-// statements are the two writes of one run.
-func (n Line) statements() []sqlgate.Stmt {
-	return []sqlgate.Stmt{
-		sqlgate.Exec(`INSERT INTO ledger (worker, token, value, basis) VALUES (?, ?, ?, ?)`, n.Worker, int64(n.Token), n.Value, n.Basis),
-		sqlgate.Exec(`INSERT INTO invoice (id, worker, value) VALUES (1, ?, ?) ON CONFLICT (id) DO UPDATE SET worker = excluded.worker, value = excluded.value`, n.Worker, n.Value),
-	}
-}
-
-// past appends a line without asking any gate. If it minds the switch and that
-// is on by now, it writes nothing and reports false.
-func (l *Ledger) past(ctx context.Context, n Line, minds bool) (seq int64, wrote bool, err error) {
-	tx, err := l.db.BeginTx(ctx, nil)
-	if err != nil {
-		return 0, false, err
-	}
-	defer tx.Rollback() // ErrTxDone after a commit
-	if minds {
-		var on bool
-		if err := tx.QueryRowContext(ctx, `SELECT compare FROM switch WHERE id = 1`).Scan(&on); err != nil || on {
-			return 0, false, err
-		}
-	}
-	for i, s := range n.statements() {
-		res, err := tx.ExecContext(ctx, s.SQL, s.Args...)
-		if err == nil && i == 0 {
-			seq, err = res.LastInsertId()
-		}
-		if err != nil {
-			return 0, false, err
-		}
-	}
-	if err := tx.Commit(); err != nil {
-		return 0, false, err
-	}
-	return seq, true, nil
+	return Written{Line: seq, Compared: true, Mark: t.Number}, nil
 }
 
 // A Finding is one thing that is wrong with a ledger.
