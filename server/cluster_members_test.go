@@ -320,7 +320,7 @@ func (r *rig) same() {
 		}
 	}
 	eventually(r.t, "an entry that all come to", func() bool {
-		at := r.leader().node.Status().Applied + 40
+		at := r.leader().node.Status().Applied + 20
 		hashes := make([]string, len(up))
 		var asked sync.WaitGroup
 		for i, m := range up {
@@ -331,6 +331,9 @@ func (r *rig) same() {
 					hashes[i] = fmt.Sprintf("%x", st.Hash())
 				}
 			})
+		}
+		for range 25 { // there may be no load
+			r.do(core.Tick{})
 		}
 		asked.Wait()
 		for i, h := range hashes {

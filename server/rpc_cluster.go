@@ -151,7 +151,7 @@ func (s *service) ownFacts(ctx context.Context, n core.Member, incarnation uint6
 		return n, 0, err
 	case a.State == peer.IsMember && a.Incarnation != incarnation:
 		err = fmt.Errorf("%w: the node at %s belongs to another cluster: stop it, and start it with --join and an empty data directory", replica.ErrMemberExists, n.PeerAddr)
-	case a.State == peer.IsFounding || len(a.List) > 0:
+	case a.State == peer.IsFounding || a.State == peer.IsNew && len(a.List) > 0:
 		err = fmt.Errorf("%w: the node at %s is about to found a cluster of its own: start it with --join in place of --initial-cluster", replica.ErrMemberExists, n.PeerAddr)
 	case n.Name != "" && n.Name != a.Name:
 		err = fmt.Errorf("%w: the node at %s calls itself %q, not %q: start it with that --name, or add it by its own", replica.ErrBadMember, n.PeerAddr, clip(a.Name), clip(n.Name))
