@@ -151,8 +151,11 @@ func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address
 		}
 		return err
 	}
+	notes := openNotes(log)
+	defer notes.close()
 	told := ready(cmd.OutOrStdout(), srv.Addr())
 	if told == nil {
+		notes.ready(srv.Addr(), srv.Beat)
 		ended := make(chan error, 1)
 		go func() { ended <- srv.Wait() }()
 		select {
@@ -162,6 +165,7 @@ func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address
 		}
 		log.Info("stopping", "reason", context.Cause(ctx).Error(), "at_most", stopTimeout.String())
 	}
+	notes.stopping()
 	stop() // a second signal has its usual effect
 	end, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()

@@ -12,6 +12,8 @@ import (
 // A runningServer is what serve needs of a server.
 type runningServer interface {
 	Addr() string
+	// Beat rises as long as the node is at work.
+	Beat() uint64
 	// Wait returns when the server has stopped: nil if it was asked to.
 	Wait() error
 	Stop(ctx context.Context) error
