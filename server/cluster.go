@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 
 	"holdfast/server/core"
 	"holdfast/server/peer"
+	"holdfast/server/tlsfiles"
 )
 
 // DefaultPeerListen is where a server listens for other members unless told
@@ -37,6 +39,15 @@ type ClusterConfig struct {
 	// servers, this one among them, the same at all. It is of no effect once
 	// the server is a member.
 	Founders []peer.Founder
+	// Join are addresses of other members' ports, host:port, of a cluster that
+	// runs. A new server waits until an operator has added it there, and is
+	// sent the state; it is of no effect once the server has joined. It excludes
+	// Founders.
+	Join []string
+	// TLS names the files for members among each other, all three: the
+	// certificate must have the server's Name as a DNS name. The files are
+	// read again when they change. The zero value means no TLS.
+	TLS tlsfiles.Files
 }
 
 // ParseFounders reads "name=host:port,name=host:port,…".
@@ -96,11 +107,13 @@ func wildcard(host string) bool {
 }
 
 // on reports whether the server is, or is to be, one of several.
-func (c ClusterConfig) on() bool { return len(c.Founders) > 0 || c.PeerListen != "" }
+func (c ClusterConfig) on() bool {
+	return len(c.Founders) > 0 || len(c.Join) > 0 || c.PeerListen != ""
+}
 
 // withDefaults fills in what follows from the rest.
 func (c ClusterConfig) withDefaults() ClusterConfig {
-	if c.PeerListen == "" && len(c.Founders) > 0 {
+	if c.PeerListen == "" && c.on() {
 		c.PeerListen = DefaultPeerListen
 	}
 	return c
@@ -124,6 +137,9 @@ func (c ClusterConfig) Check(listen string, insecure, secured bool) error {
 		}
 	}
 	if !c.on() {
+		if !c.TLS.IsZero() {
+			return errors.New("there are certificates for members, and this server has no port for members: give peer-listen too")
+		}
 		if c.PeerAdvertise != "" {
 			return fmt.Errorf("peer-advertise is %s, and this server has no port for members: give peer-listen too", c.PeerAdvertise)
 		}
@@ -137,7 +153,7 @@ func (c ClusterConfig) Check(listen string, insecure, secured bool) error {
 		return fmt.Errorf("peer-listen is %q: want host:port, for example %s: %w", c.PeerListen, DefaultPeerListen, err)
 	}
 	if ip, err := netip.ParseAddr(host); (host == "" || err == nil && !ip.Unmap().IsLoopback()) && !insecure && !secured {
-		return fmt.Errorf("peer-listen is %s, which others can reach, and members do not talk by TLS: want a loopback address (%s), or insecure if you accept that whoever is in the network can read and forge what members say", c.PeerListen, DefaultPeerListen)
+		return fmt.Errorf("peer-listen is %s, which others can reach, and members do not talk by TLS: want peer-cert, peer-key and peer-ca, a loopback address (%s), or insecure if you accept that whoever is in the network can read and forge what members say", c.PeerListen, DefaultPeerListen)
 	}
 	if wildcard(host) && c.PeerAdvertise == "" {
 		return fmt.Errorf("peer-listen is the wildcard %s: peer-advertise must say where other members reach this server", c.PeerListen)
@@ -148,8 +164,17 @@ func (c ClusterConfig) Check(listen string, insecure, secured bool) error {
 	return c.checkFounders()
 }
 
-// checkFounders looks for this server in the list.
+// checkFounders looks for this server in the list, or looks at the members by
+// which it is to join.
 func (c ClusterConfig) checkFounders() error {
+	if len(c.Join) > 0 && len(c.Founders) > 0 {
+		return errors.New("join and initial-cluster exclude each other: a server joins a cluster that runs, or founds one with others")
+	}
+	for _, addr := range c.Join {
+		if err := checkAdvertised(addr); err != nil {
+			return fmt.Errorf("join is %q: %w", addr, err)
+		}
+	}
 	if len(c.Founders) == 0 {
 		return nil
 	}
@@ -171,7 +196,7 @@ func (c ClusterConfig) checkFounders() error {
 // clients is the address that the server listens on for clients.
 func (c Config) listenForPeers(ctx context.Context, clients string) (PeerConfig, error) {
 	cluster := c.Cluster
-	p := PeerConfig{Name: cluster.Name, ClientAddr: cluster.Advertise, PeerAddr: cluster.PeerAdvertise, Founders: cluster.Founders}
+	p := PeerConfig{Name: cluster.Name, ClientAddr: cluster.Advertise, PeerAddr: cluster.PeerAdvertise, Founders: cluster.Founders, Join: cluster.Join}
 	if !cluster.on() {
 		return p, nil
 	}
@@ -179,7 +204,7 @@ func (c Config) listenForPeers(ctx context.Context, clients string) (PeerConfig,
 	if err != nil {
 		return p, err
 	}
-	if loopback, err := OnLoopback(ctx, host); err != nil || !loopback && !c.Insecure {
+	if loopback, err := OnLoopback(ctx, host); err != nil || !loopback && !c.Insecure && cluster.TLS.IsZero() {
 		return p, fmt.Errorf("peer-listen is %q: want a loopback address, for members do not talk by TLS (%v)", cluster.PeerListen, err)
 	}
 	p.Listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cluster.PeerListen)

@@ -74,6 +74,7 @@ type Server struct {
 	service    *service
 	conns      *conns
 	tls        *portTLS
+	peerTLS    *portTLS
 	operators  *operators
 	http       *http.Server
 	serving    atomic.Int64       // requests that are served now
@@ -94,7 +95,7 @@ type Server struct {
 // Start.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.Cluster.Check(cfg.Listen, cfg.Insecure, false); err != nil {
+	if err := cfg.Cluster.Check(cfg.Listen, cfg.Insecure, !cfg.Cluster.TLS.IsZero()); err != nil {
 		return nil, err
 	}
 	loopback, err := checkListen(ctx, cfg)
@@ -109,9 +110,15 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := startServing(ctx, cfg, secure, known, loopback)
+	members, err := openPeerTLS(cfg)
 	if err != nil {
 		secure.close()
+		return nil, err
+	}
+	s, err := startServing(ctx, cfg, secure, members, known, loopback)
+	if err != nil {
+		secure.close()
+		members.close()
 		return nil, err
 	}
 	cfg.Logger.Info("serving", "address", s.Addr(), "dir", cfg.Dir, "version", cfg.Version, "tls", secure != nil)
@@ -119,7 +126,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 }
 
 // startServing is Start once the configuration was checked.
-func startServing(ctx context.Context, cfg Config, secure *portTLS, known *operators, loopback bool) (*Server, error) {
+func startServing(ctx context.Context, cfg Config, secure, members *portTLS, known *operators, loopback bool) (*Server, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w: is another server running there? Stop it, or choose another address", cfg.Listen, err)
@@ -128,7 +135,7 @@ func startServing(ctx context.Context, cfg Config, secure *portTLS, known *opera
 		_ = listener.Close()
 		return nil, fmt.Errorf("listen is %q, which is now %s: want a loopback address", cfg.Listen, listener.Addr())
 	}
-	s := &Server{cfg: cfg, conns: newConns(listener, cfg.Logger), tls: secure, operators: known, ended: make(chan struct{}), stop: make(chan context.Context, 1)}
+	s := &Server{cfg: cfg, conns: newConns(listener, cfg.Logger), tls: secure, peerTLS: members, operators: known, ended: make(chan struct{}), stop: make(chan context.Context, 1)}
 	var handler atomic.Pointer[http.Handler]
 	s.http = newHTTP(s.guards(loopback && secure == nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*handler.Load()).ServeHTTP(w, r)
@@ -141,6 +148,7 @@ func startServing(ctx context.Context, cfg Config, secure *portTLS, known *opera
 
 	peers, err := cfg.listenForPeers(ctx, s.Addr())
 	if err == nil {
+		members.members(&peers)
 		peers.Waits = func(reason string) { waits.Store(&reason) }
 		s.node, err = StartNode(ctx, NodeConfig{
 			Dir: cfg.Dir, Tick: cfg.Tick, Logger: cfg.Logger, Registerer: cfg.Registry, MaxSessions: cfg.MaxSessions,
@@ -224,6 +232,7 @@ func (s *Server) run(served <-chan error) {
 	}
 	s.unregister()
 	s.tls.close()
+	s.peerTLS.close()
 	s.background()
 	s.err = why
 	close(s.ended)

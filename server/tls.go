@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -97,6 +98,23 @@ func (p *portTLS) serve(srv *http.Server, l net.Listener) error {
 	srv.Protocols.SetHTTP2(true)
 	srv.TLSConfig = p.set.Server()
 	return srv.ServeTLS(l, "", "")
+}
+
+// openPeerTLS is openTLS for members among each other. A certificate that does
+// not name this server would be refused by all others.
+func openPeerTLS(cfg Config) (*portTLS, error) {
+	p, err := openTLS(cfg, tlsfiles.Peer, cfg.Cluster.TLS)
+	if err != nil {
+		return nil, fmt.Errorf("for members: %w", err)
+	}
+	if p == nil {
+		return nil, nil
+	}
+	if names := p.set.Names(); !slices.Contains(names, cfg.Cluster.Name) {
+		p.close()
+		return nil, fmt.Errorf("TLS for members: %s names %q, and this server is %q: give each member a certificate with its own name (subjectAltName = DNS:%s)", cfg.Cluster.TLS.Cert, names, cfg.Cluster.Name, cfg.Cluster.Name)
+	}
+	return p, nil
 }
 
 // members makes the port for members speak TLS with the files of the role

@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -254,6 +255,14 @@ func (s *Set) Watch(ctx context.Context) {
 			s.warn()
 		}
 	}
+}
+
+// Names are the DNS names of the certificate in use.
+func (s *Set) Names() []string {
+	if m := s.current(); m.leaf != nil {
+		return slices.Clone(m.leaf.DNSNames)
+	}
+	return nil
 }
 
 func (s *Set) current() *material {
