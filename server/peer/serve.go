@@ -100,7 +100,7 @@ func (p *Port) greet(c net.Conn, r *bufio.Reader, body []byte) {
 	}
 	p.replace(lineKey{h.From, h.Purpose}, c)
 	p.nudge(h.From)
-	if err := p.receive(c, r, h, self, events); err != nil && p.ctx.Err() == nil {
+	if err := p.receive(c, r, h, self, events); p.ctx.Err() == nil {
 		p.log.Debug("a member's line ended", "member", fmt.Sprintf("%016x", h.From), "name", h.Name, "line", string(h.Purpose), "reason", err)
 	}
 }
@@ -150,7 +150,7 @@ func (p *Port) nudge(id uint64) {
 	}
 }
 
-// receive reads a line to its end.
+// receive reads a line to its end, and says why it ended.
 func (p *Port) receive(c net.Conn, r *bufio.Reader, h Hello, self Self, events Events) error {
 	for {
 		_ = c.SetReadDeadline(time.Now().Add(p.idle()))
