@@ -70,6 +70,7 @@ var pageTests = []struct {
 	{"nothing is cut", nothingCut},
 	{"forced colours", forcedColours},
 	{"a double press resets once", resetOnce},
+	{"a written setting stays", ttlSetting},
 	{"marking an event everywhere", marking},
 	{"log downloads", logDownloads},
 }

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"holdfast/lab/internal/browser"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // pressAtSight presses a worker's button as somebody on a phone does, who
@@ -110,7 +113,8 @@ func nothingCut(t *testing.T, v *venue) {
 	look("corrupted")
 }
 
-// cut lists the texts that reach out of the card in which they stand.
+// cut lists the texts that reach out of the card in which they stand, and the
+// heads that need a second line.
 func (p *visitor) cut() []string {
 	p.t.Helper()
 	return eval[[]string](p, `(() => {
@@ -127,6 +131,10 @@ func (p *visitor) cut() []string {
 					bad.push(node.data.trim() + " reaches from " + r.left + " to " + r.right + " in " + (card.id || card.tagName) + ", which lies from " + room.left + " to " + room.right);
 			}
 		}
+		for (const head of document.querySelectorAll("hf-worker .piece-head")) {
+			const who = head.querySelector(".worker-who").getBoundingClientRect(), clock = head.querySelector(".clock").getBoundingClientRect();
+			if (clock.top > who.bottom) bad.push("the clock of " + head.innerText + " lies below the name");
+		}
 		return bad;
 	})()`)
 }
@@ -136,20 +144,37 @@ func (p *visitor) cut() []string {
 // to: whatever is written in that very colour would be blank.
 func forcedColours(t *testing.T, v *venue) {
 	p := v.visit(t, startLab(t), "#ttl=2", browser.Look{Still: true, Forced: true})
-	p.overlap()
+	p.do("A", "acquire")
+	p.do("A", "write")
+	p.proved(1)
+	p.noBlanks("a step is done")
+	p.do("A", "pause")
+	p.do("B", "acquire")
+	p.shows("B", "34")
+	p.do("B", "write")
+	p.awaitRows(2)
 	p.do("A", "wake")
 	p.await(`document.querySelector("hf-ledger").dataset.verdict === "corrupted"`)
-	p.await(`document.querySelector("hf-guide").dataset.done === "4"`)
+	p.noBlanks("the ledger is corrupted")
+}
+
+// noBlanks looks for words in the colour of the page, in both themes.
+func (p *visitor) noBlanks(when string) {
+	p.t.Helper()
 	for _, theme := range []string{"light", "dark"} {
 		p.ok(p.tab.SetLook(browser.Look{Still: true, Forced: true, Theme: theme}))
 		p.await(`matchMedia("(forced-colors: active) and (prefers-color-scheme: ` + theme + `)").matches`)
 		blank := eval[[]string](p, `(() => {
-			const paper = getComputedStyle(document.body).backgroundColor === "rgba(0, 0, 0, 0)" ? getComputedStyle(document.documentElement).backgroundColor : getComputedStyle(document.body).backgroundColor;
+			const probe = document.createElement("span");
+			probe.style.setProperty("color", "Canvas");
+			document.body.append(probe);
+			const paper = getComputedStyle(probe).color;
+			probe.remove();
 			return [...document.querySelectorAll("body *:not(svg *)")].filter((e) => e.checkVisibility({checkVisibilityCSS: true}) && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
 				.filter((e) => getComputedStyle(e).forcedColorAdjust !== "none" && getComputedStyle(e).color === paper).map((e) => e.textContent);
 		})()`)
 		if len(blank) != 0 {
-			t.Errorf("with forced colours, %s, these words are blank: %q", theme, blank)
+			p.t.Errorf("%s: with forced colours, %s, these words are blank: %q", when, theme, blank)
 		}
 	}
 }
@@ -165,4 +190,26 @@ func resetOnce(t *testing.T, v *venue) {
 	p.shows("A", "33")
 	log := eval[string](p, `fetch(document.querySelector("#download").href).then((r) => r.text())`)
 	p.contains("the log", log, `"round":2`)
+}
+
+// ttlSetting has a visitor write another length of a lease with the keyboard,
+// and take their time over it while a worker renews its lease.
+func ttlSetting(t *testing.T, v *venue) {
+	p := v.visit(t, startLab(t), "#ttl=2", browser.Look{Still: true})
+	p.do("A", "acquire")
+	p.shows("A", "33")
+	p.click("#settings summary")
+	p.click("#ttl")
+	p.ok(p.tab.Press("a", chromedp.ModifierCtrl))
+	p.ok(p.tab.Type("5"))
+	p.walkTo("#apply-ttl")
+	ticks := `document.querySelectorAll("hf-timeline .tick").length`
+	before := eval[int](p, ticks)
+	p.await(ticks + ` > ` + strconv.Itoa(before+1))
+	if got := eval[string](p, `document.querySelector("#ttl").value`); got != "5" {
+		t.Errorf("after the visitor wrote 5, the field says %q", got)
+	}
+	p.ok(p.tab.Press(kb.Enter))
+	p.await(`Number(document.querySelector("hf-lease [data-view=server]").getAttribute("aria-valuemax")) === 5`)
+	p.await(`!document.querySelector("#settings").open`)
 }

@@ -27,10 +27,13 @@ export function showTheme(theme) {
 	part('theme', HTMLSelectElement).value = theme;
 }
 
-/** Shows the length of a lease in the settings, unless the visitor is typing there. @param {number} ttlMs */
+/** The visitor has written another length of a lease, and not sent it yet. */
+let edited = false;
+
+/** Shows the length of a lease in the settings, unless the visitor has written another one there. @param {number} ttlMs */
 export function showTTL(ttlMs) {
 	const input = part('ttl', HTMLInputElement);
-	if (document.activeElement !== input) {
+	if (document.activeElement !== input && !edited) {
 		input.value = String(ttlMs / 1000);
 	}
 }
@@ -56,6 +59,12 @@ function listenSettings(page) {
 	const input = part('ttl', HTMLInputElement);
 	const note = part('ttl-note', HTMLParagraphElement);
 	const rule = note.textContent ?? '';
+	input.addEventListener('input', () => {
+		edited = true;
+	});
+	part('settings', HTMLDetailsElement).addEventListener('toggle', () => {
+		edited = false;
+	});
 	form.addEventListener('submit', (event) => {
 		event.preventDefault();
 		const ms = Math.round(Number(input.value.replace(',', '.')) * 1000);
