@@ -109,6 +109,7 @@ func (r *rig) diesHalfWay(last *rigNode, rest []*rigNode) (started chan error) {
 // A founder dies when all have agreed and others have written, and it has not:
 // it comes back at any time, and is what it would have been.
 func TestFounderDiesHalfWay(t *testing.T) {
+	t.Parallel()
 	r := newClusterRig(t, 3, func(c *NodeConfig) { c.SnapshotEntries, c.hooks.trailing = 50, 10 })
 	first, rest := r.drawIDs()
 	last := rest[0]
@@ -131,6 +132,7 @@ func TestFounderDiesHalfWay(t *testing.T) {
 // The founder that decides dies before it has written: nobody has written
 // anything, and all wait for it.
 func TestFirstFounderDiesHalfWay(t *testing.T) {
+	t.Parallel()
 	r := newClusterRig(t, 3)
 	first, rest := r.drawIDs()
 	started := r.diesHalfWay(first, rest)
@@ -153,6 +155,7 @@ func TestFirstFounderDiesHalfWay(t *testing.T) {
 // The founder that decides has written, and dies before anybody knew: the
 // others wait for it, and follow when it is back.
 func TestFirstFounderDiesWhenItHasWritten(t *testing.T) {
+	t.Parallel()
 	r := newClusterRig(t, 3)
 	first, rest := r.drawIDs()
 	var lines atomic.Bool
@@ -265,6 +268,7 @@ func TestOneFounder(t *testing.T) {
 }
 
 func TestFiveNodes(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 5)
 	s := r.open("a", time.Hour)
 	r.acquire(s, 1, "l")

@@ -79,6 +79,7 @@ func TestGracefulStopHandsOver(t *testing.T) {
 
 // All stop, and all come back.
 func TestAllRestarted(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 3)
 	s := r.open("holder", time.Hour)
 	g := r.acquire(s, 1, "l")
@@ -95,6 +96,7 @@ func TestAllRestarted(t *testing.T) {
 
 // A follower that was away for longer than the log is kept gets a snapshot.
 func TestFollowerNeedsASnapshot(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 3, func(c *NodeConfig) { c.SnapshotEntries, c.hooks.trailing = 50, 10 })
 	s := r.open("holder", time.Hour)
 	away := r.other(r.leader())
@@ -117,6 +119,7 @@ func TestFollowerNeedsASnapshot(t *testing.T) {
 // TestCasebookC08_DeposedLeaderAnswersNoRead: a leader that is cut off from the
 // others answers no read, while they give the lock to somebody else.
 func TestCasebookC08_DeposedLeaderAnswersNoRead(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 3)
 	a, b := r.open("a", time.Hour), r.open("b", time.Hour)
 	g := r.acquire(a, 1, "l")
@@ -159,6 +162,7 @@ func TestCasebookC08_DeposedLeaderAnswersNoRead(t *testing.T) {
 // TestCasebookC12_OneWayBrokenSwitch: the line between the leader and one
 // follower is broken, all others stand. No election comes of it.
 func TestCasebookC12_OneWayBrokenSwitch(t *testing.T) {
+	t.Parallel()
 	r := newCluster(t, 3)
 	lead := r.leader()
 	lost, kept := r.other(lead), (*rigNode)(nil)

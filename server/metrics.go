@@ -90,6 +90,7 @@ func (m *metrics) register(r prometheus.Registerer, node *Node, v *voices) (unre
 		of("ready", "1 if this node can serve.", func(s Status) float64 { return is(s.Ready) }),
 		of("has_leader", "1 if this node knows who leads.", func(s Status) float64 { return is(s.LeaderID != 0) }),
 	}
+	all = append(all, peerMetrics(node)...)
 	var in []prometheus.Collector
 	unregister = func() {
 		for _, c := range in {
