@@ -27,7 +27,7 @@ test: ## all tests of all modules, with the race detector, and each fuzz target 
 	internal/tools/web/install
 	@echo "== the page's scripts"
 	@node --test $$(find lab/page_test -name '*.test.js')
-	@for m in $(MODULES); do echo "== $$m with the race detector"; (cd $$m && $(GO) test -race -timeout 20m ./...) || exit 1; done
+	@for m in $(MODULES); do echo "== $$m with the race detector"; (cd $$m && $(GO) build -race ./... && $(GO) test -race -p 1 -timeout 20m ./...) || exit 1; done
 	@echo "== the explorer, at full depth"
 	@$(GO) test -timeout 20m -v ./sim/... | grep -v '^=== '
 	@internal/tools/fuzz $(FUZZTIME)
