@@ -13,7 +13,7 @@ import (
 
 func clusterCmd() *cobra.Command {
 	cmd := group("cluster", "Look at the members of the cluster, and change them",
-		clusterStatusCmd(), clusterRemoveCmd(), clusterTransferCmd())
+		clusterStatusCmd(), clusterAddCmd(), clusterRemoveCmd(), clusterTransferCmd())
 	serverFlag(cmd)
 	operatorFlag(cmd)
 	return cmd
@@ -48,6 +48,51 @@ func memberName(m cluster.Member) string {
 }
 
 func idText(id uint64) string { return fmt.Sprintf("%016x", id) }
+
+func clusterAddCmd() *cobra.Command {
+	var peer string
+	cmd := &cobra.Command{
+		Use:   "add NAME --peer HOST:PORT",
+		Short: "Let a new node join the cluster",
+		Long: `Adds the node that was started with 'holdfast serve --name NAME --join …' and
+waits. HOST:PORT is where the members reach its port for nodes; it tells the
+rest itself. It is sent the log, and has a vote as soon as it has caught up:
+'holdfast cluster status' shows when. One node is added at a time.
+
+` + exitTable,
+		Args: exactArgs("NAME"),
+	}
+	cmd.Flags().StringVar(&peer, "peer", "", "`host:port` of the new node's port for nodes (required)")
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if args[0] == "" {
+			return usagef("the name is empty: want that of the new node, as its --name says")
+		}
+		if peer == "" {
+			return usagef("--peer HOST:PORT is missing: want the address of the new node's port for nodes, as its log shows it")
+		}
+		client, err := dial(cmd)
+		if err != nil {
+			return err
+		}
+		defer closeClient(client)
+		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
+		defer cancel()
+		members, err := client.AddMember(ctx, cluster.Member{Name: args[0], PeerAddr: peer}, operatorName())
+		if err != nil {
+			return err
+		}
+		if *format == formatJSON {
+			return printJSON(cmd.OutOrStdout(), struct {
+				Added   string       `json:"added"`
+				Members []memberJSON `json:"members"`
+			}{args[0], toMembersJSON(members)})
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is added, and has a vote as soon as it has caught up; %s now\n", printable(args[0]), plural(len(members), "member"))
+		return err
+	}
+	return cmd
+}
 
 func clusterRemoveCmd() *cobra.Command {
 	cmd := &cobra.Command{

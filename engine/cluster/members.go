@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"time"
 
 	"holdfast/driver"
 	"holdfast/wire/holdfastv1"
@@ -93,8 +94,9 @@ func membersOf(list []*holdfastv1.Member) []Member {
 }
 
 // AddMember lets a node join the cluster (operator): it gets the log, and a
-// vote once it has caught up. Of m, ID, Name, PeerAddr, ClientAddr and Supports
-// are used; the node itself says them when it starts. Adding it again is the
+// vote once it has caught up. Of m, Name and PeerAddr say where the node waits,
+// and it tells the rest itself; with an ID, its ClientAddr and Supports are taken
+// as they are. Adding it again is the
 // same request. by names who does it, for the audit. It returns the members
 // there are then.
 func (c *Client) AddMember(ctx context.Context, m Member, by string) ([]Member, error) {
@@ -117,10 +119,14 @@ func (c *Client) RemoveMember(ctx context.Context, name string, id uint64, by st
 	defer cancel()
 	r, maybe, e := unary(ctx, c.link, always, holdfastv1connect.LockServiceClient.RemoveMember,
 		&holdfastv1.RemoveMemberRequest{Name: name, Id: id, By: by})
-	if e != nil {
-		if maybe && e.Kind == driver.NotFound {
-			e.Outcome = driver.Unknown // an earlier try may have done it
+	if e != nil && maybe && e.Kind == driver.NotFound { // an earlier try removed it
+		st, err := c.ClusterStatus(ctx, ClusterStatusOptions{})
+		if err != nil {
+			return nil, e
 		}
+		return st.Members, nil
+	}
+	if e != nil {
 		return nil, e
 	}
 	return membersOf(r.GetMembers()), nil
@@ -132,10 +138,51 @@ func (c *Client) RemoveMember(ctx context.Context, name string, id uint64, by st
 func (c *Client) TransferLeadership(ctx context.Context, name string, id uint64, by string) (Member, error) {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
-	r, _, e := unary(ctx, c.link, ifNot, holdfastv1connect.LockServiceClient.TransferLeadership,
-		&holdfastv1.TransferLeadershipRequest{Name: name, Id: id, By: by})
-	if e != nil {
-		return Member{}, e
+	again := always // who is named and leads already is the answer
+	var before *ClusterStatus
+	if name == "" && id == 0 {
+		var err error
+		if before, err = c.ClusterStatus(ctx, ClusterStatusOptions{}); err != nil {
+			return Member{}, err
+		}
+		again = ifNot
 	}
-	return Member{ID: r.GetLeaderId(), Name: r.GetName()}, nil
+	r, maybe, e := unary(ctx, c.link, again, holdfastv1connect.LockServiceClient.TransferLeadership,
+		&holdfastv1.TransferLeadershipRequest{Name: name, Id: id, By: by})
+	if e == nil {
+		return Member{ID: r.GetLeaderId(), Name: r.GetName()}, nil
+	}
+	// A leader that hands over may end the connection before its answer.
+	if before != nil && maybe {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		if m, ok := c.leaderAfter(ctx, before.LeaderID); ok {
+			return m, nil
+		}
+		lost := *e
+		lost.Msg, lost.Err = "the server did not answer whether it handed leadership over, and nobody else leads yet: look at the members (holdfast cluster status), and ask again", e
+		return Member{}, &lost
+	}
+	return Member{}, e
+}
+
+// leaderAfter waits until somebody else leads than before.
+func (c *Client) leaderAfter(ctx context.Context, before uint64) (leader Member, ok bool) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		st, err := c.ClusterStatus(ctx, ClusterStatusOptions{})
+		if err == nil && st.LeaderID != 0 && st.LeaderID != before {
+			for _, m := range st.Members {
+				if m.ID == st.LeaderID {
+					return m, true
+				}
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return leader, false
+		}
+	}
 }

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"holdfast"
+	"holdfast/engine/cluster"
+)
+
+// joiner makes one more node, which is to join.
+func (p *fleet) joiner(t *testing.T) *fleetNode {
+	t.Helper()
+	name := fmt.Sprint("n", len(p.nodes)+1)
+	addr := freeAddress(t)
+	var join []string
+	for _, m := range p.nodes {
+		join = append(join, m.args[8]) // of --peer-listen
+	}
+	return &fleetNode{addr: addr, args: []string{
+		"serve", "--name", name, "--data", filepath.Join(t.TempDir(), "data"), "--listen", addr,
+		"--peer-listen", freeAddress(t), "--join", strings.Join(join, ","),
+	}}
+}
+
+// add lets a node join, as its own log says, and waits until it has a vote.
+func (p *fleet) add(n *fleetNode, env []string) {
+	t := p.t
+	t.Helper()
+	n.program = start(t, nil, n.args...)
+	var words []string
+	eventually(t, "the node says how it is added", func() bool {
+		if n.ended() {
+			t.Fatalf("%v ended: %s", n.args, n.stderr)
+		}
+		_, rest, ok := strings.Cut(n.stderr.String(), "holdfast cluster add ")
+		words = strings.FieldsFunc(rest, func(r rune) bool { return r == ' ' || r == '"' || r == '\n' || r == '\\' })
+		return ok && len(words) >= 3
+	})
+	if got := run(t, 0, env, append([]string{"cluster", "add"}, words[:3]...)...).stdout.String(); !strings.HasPrefix(got, words[0]+" is added") {
+		t.Errorf("cluster add prints %q", got)
+	}
+	p.nodes = append(p.nodes, n)
+	eventually(t, "its vote", func() bool {
+		for _, m := range clusterStatus(t, env).Members {
+			if m.Name == words[0] {
+				return m.Role == "voter" && m.Ready != nil && *m.Ready
+			}
+		}
+		return false
+	})
+}
+
+// gone waits until a node has ended because it was removed, and takes it out.
+func (p *fleet) gone(n *fleetNode) {
+	p.t.Helper()
+	n.expect(exitFailure).says("was removed from its cluster", "new, empty data directory")
+	var left []*fleetNode
+	for _, m := range p.nodes {
+		if m != n {
+			left = append(left, m)
+		}
+	}
+	p.nodes = left
+}
+
+// held is what must stay as it is while members change.
+type held struct {
+	p      *fleet
+	env    []string
+	load   *crash
+	kept   *holdfast.Grant // by the test's own session
+	queue  string          // of the lock of commands: holder and waiters
+	end    string          // the file for which the holder waits
+	holder *program
+	others []*program
+}
+
+// hold starts clients: a holder, one with a command and two that wait for it,
+// and four that work.
+func (p *fleet) hold(env []string) *held {
+	t := p.t
+	client, err := cluster.Dial(t.Context(), p.addresses(), &cluster.Options{Label: "members test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close(context.Background()) })
+	h := &held{p: p, env: env, load: &crash{t: t, client: client, stop: make(chan struct{}), fails: make(chan error, 64)}}
+	if h.kept, err = client.Acquire(t.Context(), "kept", cluster.AcquireOptions{Value: []byte("value")}); err != nil {
+		t.Fatal(err)
+	}
+	h.end = filepath.Join(t.TempDir(), "end")
+	h.holder = start(t, env, "run", "kept/run", "--", "bash", "-c", untilFile, "x", h.end)
+	eventually(t, "the command's lock", func() bool { return h.now() != "" })
+	for i := range 2 {
+		h.others = append(h.others, start(t, env, "run", "kept/run", "--", "true"))
+		eventually(t, "a waiter", func() bool { return strings.Count(h.now(), " ") == i+1 })
+	}
+	h.queue = h.now()
+	for i := range 4 {
+		h.load.wg.Go(func() { h.load.work(fmt.Sprintf("shared/%d", i/2)) })
+	}
+	return h
+}
+
+// now is who holds and waits for the lock of the commands.
+func (h *held) now() (text string) {
+	l, err := h.load.client.Get(h.p.t.Context(), "kept/run", cluster.GetOptions{})
+	if err != nil || len(l.Holders) != 1 {
+		return ""
+	}
+	text = l.Holders[0].Token.String()
+	for _, w := range l.Queue {
+		text += fmt.Sprint(" ", w.SessionID)
+	}
+	return text
+}
+
+func (h *held) check(what string) {
+	t := h.p.t
+	t.Helper()
+	from := h.load.grants.Load()
+	eventually(t, "progress "+what, func() bool { return h.load.grants.Load() >= from+10 || len(h.load.fails) > 0 })
+	if got := h.now(); got != h.queue {
+		t.Errorf("%s: holder and queue are %q, were %q", what, got, h.queue)
+	}
+	h.load.holdsStill(h.kept, 0)
+	if s := clusterStatus(t, h.env, "--hash"); s.HashesEqual == nil || !*s.HashesEqual {
+		t.Errorf("%s: %+v", what, s)
+	}
+}
+
+// release ends the clients; each has got what it waited for.
+func (h *held) release() {
+	t := h.p.t
+	t.Helper()
+	close(h.load.stop)
+	h.load.wg.Wait()
+	close(h.load.fails)
+	for err := range h.load.fails {
+		t.Error(err)
+	}
+	create(t, h.end)
+	h.holder.expect(0)
+	for _, w := range h.others {
+		w.expect(0)
+	}
+	if err := h.kept.Release(context.Background()); err != nil {
+		t.Error(err)
+	}
+	h.p.equal()
+	t.Logf("%d grants acknowledged, highest token %d", h.load.grants.Load(), h.load.acked.Load())
+}
+
+// TestMembersChangedUnderLoad: nodes join, hand over, are removed and replaced
+// by the commands that people type, while clients work: no acknowledged grant
+// is lost, tokens only rise, what was held and who waited is as before, no
+// session ends, all states are equal.
+//
+// It is not parallel: its load would be one for the tests that measure times.
+func TestMembersChangedUnderLoad(t *testing.T) {
+	p := newFleet(t, 3, "--log-level", "warn")
+	env := []string{serverVariable + "=" + p.addresses()}
+	h := p.hold(env)
+	four := p.joiner(t)
+	p.add(four, env)
+	h.check("with one more")
+
+	run(t, 0, env, "cluster", "transfer", "n4")
+	if st, ok := four.status(false); !ok || st.Role != "leader" {
+		t.Errorf("after the transfer n4 is %+v", st)
+	}
+	h.check("after the transfer")
+
+	one := p.nodes[0]
+	run(t, 0, env, "cluster", "remove", "n1")
+	p.gone(one)
+	run(t, exitFailure, nil, one.args...).says("was removed from its cluster")
+	h.check("without n1")
+
+	again := p.joiner(t) // n1's machine, with an empty directory
+	again.args[2] = "n1"
+	p.add(again, env)
+	h.check("with n1 anew")
+
+	run(t, 0, env, "cluster", "remove", "n4") // which leads
+	p.gone(four)
+	h.check("without the one that led")
+	h.release()
+}
+
+func TestJoinRefusals(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	for says, args := range map[string][]string{
+		"exclude each other": {"--name", "a", "--join", "127.0.0.1:1", "--initial-cluster", "a=127.0.0.1:7434"},
+		"needs a name":       {"--join", "127.0.0.1:1"},
+		"want host:port":     {"--name", "a", "--join", "nowhere"},
+		"wildcard":           {"--name", "a", "--join", "0.0.0.0:7434"},
+	} {
+		run(t, exitUsage, nil, append([]string{"serve", "--data", dir}, args...)...).says(says)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("a refused start made the directory")
+	}
+	s := startService(t, "serve", "--data", dir, "--listen", "127.0.0.1:0")
+	s.signal(15)
+	s.expect(0)
+	run(t, exitFailure, nil, "serve", "--data", dir, "--listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0", "--name", "a", "--join", "127.0.0.1:1").
+		says("cannot join a cluster", "choose an empty directory")
+	run(t, exitUsage, nil, "cluster", "add", "n2").says("--peer HOST:PORT is missing")
+}
