@@ -3898,13 +3898,15 @@ func (x *ClusterStatusResponse) GetHashIndex() uint64 {
 }
 
 type AddMemberRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                                           // that the new node drew; it says so when it starts
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                        // 1 – 64 of a–z, 0–9 and -
-	PeerAddress   string                 `protobuf:"bytes,3,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`       // where members reach it
-	ClientAddress string                 `protobuf:"bytes,4,opt,name=client_address,json=clientAddress,proto3" json:"client_address,omitempty"` // where clients reach it
-	Supports      uint32                 `protobuf:"varint,5,opt,name=supports,proto3" json:"supports,omitempty"`                               // newest cluster version that its release can apply
-	By            string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That the new node drew; 0: the node at peer_address, which waits to join,
+	// is asked for it and for the fields below.
+	Id            uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                        // 1 – 64 of a–z, 0–9 and -
+	PeerAddress   string `protobuf:"bytes,3,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`       // where members reach it
+	ClientAddress string `protobuf:"bytes,4,opt,name=client_address,json=clientAddress,proto3" json:"client_address,omitempty"` // where clients reach it
+	Supports      uint32 `protobuf:"varint,5,opt,name=supports,proto3" json:"supports,omitempty"`                               // newest cluster version that its release can apply
+	By            string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
