@@ -113,7 +113,7 @@ func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.serving.Add(1)
 		defer l.serving.Add(-1)
-		w = newPatient(w)
+		w = newPatient(w, l.cfg.hooks.writeWithin)
 		secure(w.Header())
 		err := checkCaller(r, names)
 		if err == nil && r.URL.Path != "*" {
@@ -139,23 +139,24 @@ func (l *Lab) names() []string {
 	return slices.DeleteFunc(names, func(n string) bool { return n == "" })
 }
 
-// patient writes an answer to a reader who takes each part of it within
-// writeWithin; another one is cut off, so that nobody holds a stream, and with
+// patient writes an answer to a reader who takes each part of it within a
+// time; another one is cut off, so that nobody holds a stream, and with
 // it a world, by not reading.
 type patient struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	within  time.Duration
 }
 
-func newPatient(w http.ResponseWriter) patient {
-	p := patient{w, http.NewResponseController(w)}
+func newPatient(w http.ResponseWriter, within time.Duration) patient {
+	p := patient{w, http.NewResponseController(w), within}
 	_ = p.control.SetWriteDeadline(time.Time{}) // of the answer before, on this connection
 	return p
 }
 
 // Write implements http.ResponseWriter.
 func (p patient) Write(b []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(writeWithin))
+	_ = p.control.SetWriteDeadline(time.Now().Add(p.within))
 	return p.ResponseWriter.Write(b)
 }
 

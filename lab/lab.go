@@ -62,8 +62,8 @@ type Config struct {
 
 // hooks are limits that tests make smaller.
 type hooks struct {
-	pageWithin, pageIdle, tidyEvery, patience time.Duration
-	journalKeeps                              int
+	pageWithin, pageIdle, tidyEvery, patience, writeWithin time.Duration
+	journalKeeps                                           int
 }
 
 // A Lab serves the page, and a world to each page. Its methods may be called
@@ -128,7 +128,7 @@ func (c Config) complete(ctx context.Context) (Config, error) {
 	for _, d := range []struct {
 		at  *time.Duration
 		def time.Duration
-	}{{&h.pageWithin, 5 * time.Second}, {&h.pageIdle, 90 * time.Second}, {&h.tidyEvery, time.Second}, {&h.patience, 8 * time.Second}} {
+	}{{&h.pageWithin, 5 * time.Second}, {&h.pageIdle, 90 * time.Second}, {&h.tidyEvery, time.Second}, {&h.patience, 8 * time.Second}, {&h.writeWithin, writeWithin}} {
 		if *d.at == 0 {
 			*d.at = d.def
 		}
