@@ -23,6 +23,7 @@ func memberFiles(ca *tlstest.CA, dir, name string) (f tlsfiles.Files) {
 func TestMembersSpeakTLS(t *testing.T) {
 	t.Parallel()
 	ca, dir := tlstest.NewCA(t, "members"), t.TempDir()
+	sets := map[string]*tlsfiles.Set{}
 	r := newCluster(t, 3, func(c *NodeConfig) {
 		secure, err := openTLS(Config{Logger: c.Logger, Registry: prometheus.NewRegistry(), certificatesEvery: clusterTick}, tlsfiles.Peer, memberFiles(ca, dir, c.Peers.Name))
 		if err != nil {
@@ -30,6 +31,7 @@ func TestMembersSpeakTLS(t *testing.T) {
 		}
 		t.Cleanup(secure.close)
 		secure.members(&c.Peers)
+		sets[c.Peers.Name] = secure.set
 	})
 	out := r.other(r.leader())
 	name := rigName(out.i)
@@ -46,6 +48,10 @@ func TestMembersSpeakTLS(t *testing.T) {
 	} {
 		out.stop()
 		put(bad())
+		// Else it may start with the good one, before the files are looked at.
+		if err := sets[name].Refresh(); err != nil {
+			t.Fatal(err)
+		}
 		started := make(chan error, 1)
 		go func() { started <- out.start(t.Context()) }()
 		r.do(core.Put{Lock: "x", Value: []byte(what)})
