@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,7 +21,8 @@ import (
 const binaryVariable = "HOLDFAST_TEST_IS_HOLDFAST"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(binaryVariable) != "" {
+	// A fuzz target's own processes inherit the variable and stay tests.
+	if os.Getenv(binaryVariable) != "" && !slices.Contains(os.Args, "-test.fuzzworker") {
 		if len(os.Args) > 1 && os.Args[1] == fakeRunCommand {
 			os.Exit(fakeRun(os.Args[2:]))
 		}
