@@ -172,6 +172,10 @@ func live(tab *browser.Tab, step int) error {
 
 // shoot lets what moves come to rest, and writes a picture of the whole page.
 func shoot(tab *browser.Tab, name string) error {
+	// The mouse points at nothing, which would explain itself.
+	if err := tab.MoveTo(0, 0); err != nil {
+		return err
+	}
 	// From the top; what has come into view stays drawn.
 	rest := `(scrollTo({top: 0, behavior: "instant"}), new Promise((r) => setTimeout(r, 900)).then(() => true))`
 	if _, err := browser.Eval[bool](tab, rest); err != nil {
