@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -31,9 +30,7 @@ func (r *rig) joiner(change ...func(*NodeConfig)) *rigNode {
 		Peers:  PeerConfig{Name: rigName(i), ClientAddr: rigName(i) + ".test:7433", PeerAddr: rigName(i) + ".test:7434"},
 	}
 	faulty(m.disk)(&m.cfg)
-	m.cfg.hooks.dial = func(ctx context.Context, addr string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", r.lines[[2]int{i, int(addr[0] - 'a')}].Addr())
-	}
+	m.cfg.hooks.dial = m.dial
 	for _, c := range change {
 		c(&m.cfg)
 	}

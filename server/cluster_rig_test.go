@@ -40,6 +40,15 @@ type rigNode struct {
 	node *Node // nil: down
 }
 
+// dial goes by the line to a member, or straight to the node itself.
+func (m *rigNode) dial(ctx context.Context, addr string) (net.Conn, error) {
+	to := int(addr[0] - 'a')
+	if to == m.i {
+		return new(net.Dialer).DialContext(ctx, "tcp", m.node.port.Addr().String())
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", m.rig.lines[[2]int{m.i, to}].Addr())
+}
+
 func rigName(i int) string { return string(rune('a' + i)) }
 
 // newClusterRig makes n members; none is started.
@@ -59,10 +68,7 @@ func newClusterRig(t *testing.T, n int, change ...func(*NodeConfig)) *rig {
 			Peers:  PeerConfig{Name: rigName(i), ClientAddr: rigName(i) + ".test:7433", PeerAddr: list[i].Addr, Founders: list},
 		}
 		faulty(m.disk)(&m.cfg)
-		m.cfg.hooks.dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			to := int(addr[0] - 'a')
-			return new(net.Dialer).DialContext(ctx, "tcp", r.lines[[2]int{i, to}].Addr())
-		}
+		m.cfg.hooks.dial = m.dial
 		for _, c := range change {
 			c(&m.cfg)
 		}
