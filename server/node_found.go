@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -115,48 +114,17 @@ func (i *identity) decide(p *peer.Plan) bool {
 // founding is a new node that looks for the other founders (D7). Why it is
 // done so, and what each crash leaves, is in docs/adr/0022.
 type founding struct {
-	cfg  NodeConfig
-	log  *slog.Logger
-	me   *identity
-	dial peer.Config
+	newcomer
 	plan *peer.Plan // this node's own, if it is the one that makes it
-	said string
-	told int // rounds since that was said
 }
 
 // found waits until all founders agree, and returns what all write.
 func found(ctx context.Context, cfg NodeConfig, me *identity) (*peer.Plan, error) {
-	f := &founding{cfg: cfg, log: cfg.Logger, me: me, dial: cfg.Peers.dialing()}
-	if cfg.hooks.dial != nil {
-		f.dial.Dial = cfg.hooks.dial
-	}
-	every := time.NewTicker(min(electionTicks*cfg.Tick/2, time.Second))
-	defer every.Stop()
-	for {
-		plan, waits, err := f.round(ctx)
-		if plan != nil || err != nil {
-			return plan, err
-		}
-		f.wait(waits)
-		select {
-		case <-every.C:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("founding the cluster: %s: %w", waits, context.Cause(ctx))
-		}
-	}
-}
-
-// wait says what the node waits for, when that changes and now and then.
-func (f *founding) wait(reason string) {
-	if f.cfg.Peers.Waits != nil {
-		f.cfg.Peers.Waits(reason)
-	}
-	what, _, _ := strings.Cut(reason, ": ") // what follows may have a number that changes each time
-	if f.told++; what == f.said && f.told < 20 {
-		return
-	}
-	f.said, f.told = what, 0
-	f.log.Info("the cluster is not founded yet", "waits", reason)
+	f := &founding{newcomer: newNewcomer(cfg, me)}
+	f.task, f.news = "founding the cluster", "the cluster is not founded yet"
+	// What follows may have a number that changes each time.
+	f.gist = func(reason string) string { what, _, _ := strings.Cut(reason, ": "); return what }
+	return f.until(ctx, f.round)
 }
 
 // heard is what one founder answered.

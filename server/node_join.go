@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,48 +26,14 @@ var ErrHasData = errors.New("cannot join a cluster: the data directory is in use
 const joinedFile = "JOINED"
 
 // joining is a new node that waits until it is added to a cluster that runs.
-type joining struct {
-	cfg  NodeConfig
-	log  *slog.Logger
-	me   *identity
-	dial peer.Config
-	said string
-	told int // rounds since that was said
-}
+type joining struct{ newcomer }
 
 // join waits until the node is a member of the cluster to which one of
 // cfg.Peers.Join belongs, and returns what that cluster says of itself.
 func join(ctx context.Context, cfg NodeConfig, me *identity) (*peer.Plan, error) {
-	j := &joining{cfg: cfg, log: cfg.Logger, me: me, dial: cfg.Peers.dialing()}
-	if cfg.hooks.dial != nil {
-		j.dial.Dial = cfg.hooks.dial
-	}
-	every := time.NewTicker(min(electionTicks*cfg.Tick/2, time.Second))
-	defer every.Stop()
-	for {
-		plan, waits, err := j.round(ctx)
-		if plan != nil || err != nil {
-			return plan, err
-		}
-		j.wait(waits)
-		select {
-		case <-every.C:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("joining the cluster: %s: %w", waits, context.Cause(ctx))
-		}
-	}
-}
-
-// wait says what the node waits for, when that changes and now and then.
-func (j *joining) wait(reason string) {
-	if j.cfg.Peers.Waits != nil {
-		j.cfg.Peers.Waits(reason)
-	}
-	if j.told++; reason == j.said && j.told < 20 {
-		return
-	}
-	j.said, j.told = reason, 0
-	j.log.Info("the node is no member yet", "waits", reason)
+	j := &joining{newNewcomer(cfg, me)}
+	j.task, j.news = "joining the cluster", "the node is no member yet"
+	return j.until(ctx, j.round)
 }
 
 // round asks every address once.
