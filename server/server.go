@@ -51,9 +51,10 @@ type Config struct {
 	// AllowedHosts are names, beside addresses and localhost, that a Host
 	// header may carry while the server listens on loopback.
 	AllowedHosts []string
-	// MaxSessions and Tick are as in [NodeConfig].
-	MaxSessions int
-	Tick        time.Duration
+	// MaxSessions, SnapshotEntries and Tick are as in [NodeConfig].
+	MaxSessions     int
+	SnapshotEntries uint64
+	Tick            time.Duration
 	// Registry gets all metrics and is served at /metrics; default a new one.
 	Registry *prometheus.Registry
 	// Version is what the server says it is; default "dev".
@@ -152,7 +153,7 @@ func startServing(ctx context.Context, cfg Config, secure, members *portTLS, kno
 		peers.Waits = func(reason string) { waits.Store(&reason) }
 		s.node, err = StartNode(ctx, NodeConfig{
 			Dir: cfg.Dir, Tick: cfg.Tick, Logger: cfg.Logger, Registerer: cfg.Registry, MaxSessions: cfg.MaxSessions,
-			Peers: peers, hooks: cfg.nodeHooks,
+			SnapshotEntries: cfg.SnapshotEntries, Peers: peers, hooks: cfg.nodeHooks,
 		})
 	}
 	if err == nil {

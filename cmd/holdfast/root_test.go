@@ -46,6 +46,7 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --listen 0.0.0.0:7433", "--insecure"},
 		{"serve --listen :7433", "--insecure"},
 		{"serve --max-sessions -1", "want a whole number from 1"},
+		{"serve --snapshot-every 99", "want a whole number from 100 to 10000000"},
 		{"serve --log-format yaml", "want one of: text, json"},
 		{"serve --pprof=maybe", "want true or false"},
 		{"run a --limit 10001 -- true", "want a whole number from 1 to 10000"},

@@ -23,6 +23,7 @@ type serveSettings struct {
 	logLevel, logFormat string
 	pprof, insecure     bool
 	maxSessions         int
+	snapshotEvery       int // entries; 0: the server's default
 	tls                 tlsSettings
 	cluster             clusterSettings
 }
@@ -31,6 +32,10 @@ const (
 	defaultData        = "./holdfast-data"
 	defaultMaxSessions = 100_000
 	highestMaxSessions = 10_000_000
+
+	defaultSnapshotEvery = 100_000
+	lowestSnapshotEvery  = 100
+	highestSnapshotEvery = 10_000_000
 )
 
 func (s *serveSettings) register(fs *pflag.FlagSet, listen string) {
@@ -62,7 +67,7 @@ func (v *addressValue) Set(s string) error {
 }
 
 func serveCmd() *cobra.Command {
-	s := &serveSettings{}
+	s := &serveSettings{snapshotEvery: defaultSnapshotEvery}
 	var config string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -93,6 +98,7 @@ acknowledged survives both, and kill -9.
 	}
 	cmd.Flags().StringVar(&s.data, "data", defaultData, "`directory` of the node's data; created if missing")
 	cmd.Flags().StringVar(&config, "config", "", "YAML `file` with settings")
+	cmd.Flags().Var(&intValue{&s.snapshotEvery, lowestSnapshotEvery, highestSnapshotEvery}, "snapshot-every", "`entries` of the log after which a snapshot is written; 64 MiB of log are enough for one, too")
 	s.register(cmd.Flags(), defaultServer)
 	s.tls.register(cmd.Flags())
 	s.cluster.register(cmd.Flags())

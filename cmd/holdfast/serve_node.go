@@ -27,7 +27,7 @@ func startServer(ctx context.Context, s *serveSettings, log *slog.Logger) (runni
 	srv, err := server.Start(ctx, server.Config{
 		Listen: s.listen, TLS: s.tls.files(),
 		OperatorTokenFile: s.tls.tokens, OperatorCertNames: s.tls.operatorNames(), Dir: s.data, Insecure: s.insecure, Pprof: s.pprof,
-		Cluster: s.cluster.config(), MaxSessions: s.maxSessions, Logger: log, Version: readVersion().Version,
+		Cluster: s.cluster.config(), MaxSessions: s.maxSessions, SnapshotEntries: uint64(s.snapshotEvery), Logger: log, Version: readVersion().Version,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the server: %w", err)
