@@ -25,6 +25,8 @@ type faultyStorage struct {
 	calls  atomic.Int64
 	failAt atomic.Int64 // the call that fails; 0: none
 	low    atomic.Bool
+	// starved: so low that even a follower lets its log not grow.
+	starved atomic.Bool
 }
 
 var errDisk = errors.New("input/output error")
@@ -63,6 +65,9 @@ func (s *faultyStorage) Space() (free, reserve uint64, err error) {
 	free, reserve, err = s.Storage.Space()
 	if s.low.Load() {
 		free = reserve - 1
+	}
+	if s.starved.Load() {
+		free = reserve/2 - 1
 	}
 	return free, reserve, err
 }

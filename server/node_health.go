@@ -260,6 +260,7 @@ func (l *loop) publish() {
 	if l.net.port != nil {
 		h := &l.health
 		l.net.port.SetUnfit(h.low || h.slow > 0 || h.silent || h.stopping || l.leaving)
+		l.net.port.SetNoRoom(h.starved())
 	}
 	if (l.leading || role.Leader != 0 && role.Leader != l.id) && !l.led {
 		l.led = true

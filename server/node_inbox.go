@@ -117,10 +117,12 @@ func (in *inbox) close(err error) {
 }
 
 // urgent reports whether a command frees something or keeps it alive: such
-// commands are taken before new work and when new work is refused.
+// commands are taken before new work and when new work is refused. So is the
+// record of an operator's call: a leader whose disk is full must let itself be
+// replaced, and only so many records are kept.
 func urgent(cmd core.Command) bool {
 	switch cmd.(type) {
-	case core.Release, core.Cancel, core.End, core.Revoke, core.Clear:
+	case core.Release, core.Cancel, core.End, core.Revoke, core.Clear, core.Audit:
 		return true
 	}
 	return false

@@ -298,6 +298,8 @@ func (l *loop) startTransfer(to uint64, done func(error)) {
 		return
 	case !l.m.Progress()[to].Active:
 		err = fmt.Errorf("%w: %s has not been heard for an election timeout: choose another, or bring it back", ErrNoTransfer, replica.Called(members[i]))
+	case l.net.port != nil && !l.net.port.Fit(to):
+		err = fmt.Errorf("%w: %s says that it should not lead now, or has just gone: its /readyz says why; choose another", ErrNoTransfer, replica.Called(members[i]))
 	}
 	if err != nil {
 		done(err)

@@ -224,6 +224,8 @@ func (l *loop) step(m replica.Message) {
 		return // it would stand for election at once, and must not lead
 	case t == raftpb.MsgApp && len(m.GetEntries()) > 0 && l.health.starved() && !l.leading:
 		return // as a follower it lets its log not grow (D3)
+	case t == raftpb.MsgSnap && l.health.starved():
+		return // it came when the port still took snapshots
 	}
 	if role := l.m.Role(); m.GetFrom() == role.Leader && role.Leader != 0 {
 		l.heardAt = l.n.now()

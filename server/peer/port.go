@@ -67,6 +67,7 @@ type Port struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	unfit   atomic.Bool
+	noRoom  atomic.Bool
 	notes   notes
 	taking  sync.Mutex // a snapshot is being received
 
@@ -183,6 +184,9 @@ func (p *Port) Send(m Message) {
 
 // SetUnfit says whether this member should not lead now; the others learn it.
 func (p *Port) SetUnfit(unfit bool) { p.unfit.Store(unfit) }
+
+// SetNoRoom says whether there is no room here for a snapshot: none is taken.
+func (p *Port) SetNoRoom(noRoom bool) { p.noRoom.Store(noRoom) }
 
 // Fit reports whether a member is reached, and does not say that it should
 // not lead.

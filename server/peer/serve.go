@@ -82,6 +82,9 @@ func (p *Port) greet(c net.Conn, r *bufio.Reader, body []byte) {
 				why = refuse(ErrCertificate, "%v", err)
 			}
 		}
+		if why == nil && h.Purpose == snapshot && p.noRoom.Load() {
+			why = refuse(ErrBusy, "its disk has no room for a snapshot")
+		}
 	}
 	if why != nil {
 		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())

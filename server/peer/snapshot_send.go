@@ -32,16 +32,16 @@ func (l *link) sendSnapshot(m Message) bool {
 		err := l.transfer(self, m)
 		l.sending.Unlock()
 		meta := m.Raft.GetSnapshot().GetMetadata()
-		args := []any{
-			"member", fmt.Sprintf("%016x", l.member.ID), "name", l.member.Name, "index", meta.GetIndex(),
-			"bytes", len(m.Raft.GetSnapshot().GetData()), "took", time.Since(began).Round(time.Millisecond).String(),
-		}
+		member := fmt.Sprintf("%016x", l.member.ID)
 		if err != nil {
 			l.p.snapshotsFailed.Add(1)
-			l.p.log.Warn("a snapshot was not sent", append(args, "reason", err.Error())...)
+			// It may fail again and again: while the other end's disk is full.
+			l.p.notes.warn(l.p.log, "snapshot to "+member, "a snapshot was not sent", "member", member, "name", l.member.Name, "reason", err.Error())
 		} else {
+			l.p.notes.forget("snapshot to " + member)
 			l.p.snapshotsSent.Add(1)
-			l.p.log.Info("a snapshot was sent", args...)
+			l.p.log.Info("a snapshot was sent", "member", member, "name", l.member.Name, "index", meta.GetIndex(),
+				"bytes", len(m.Raft.GetSnapshot().GetData()), "took", time.Since(began).Round(time.Millisecond).String())
 		}
 		events.SnapshotSent(l.member.ID, err == nil)
 	})

@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/driver"
+	"holdfast/server/core"
+	"holdfast/wire/holdfastv1"
+)
+
+// applied is how far a member's log was applied.
+func (m *rigNode) applied() uint64 { return m.node.Status().Applied }
+
+// full waits until a member says that its disk is, and does not lead.
+func (m *rigNode) full() {
+	m.rig.t.Helper()
+	eventually(m.rig.t, rigName(m.i)+" says that its disk is full", func() bool {
+		ok, why := m.node.Ready()
+		return !ok && strings.Contains(why, "MiB are free")
+	})
+}
+
+// TestCasebookC10_LeadersDiskIsFull: the leader's disk falls below the
+// watermark, then further; then all three do. Leadership moves while there is
+// still room; where nobody else could lead, what grows is refused by name and
+// releases, keepalives, ends and operators' calls go on. With room again each
+// node is back by itself. What was acknowledged is kept, and no session ends.
+func TestCasebookC10_LeadersDiskIsFull(t *testing.T) {
+	r := newCluster(t, 3, func(c *NodeConfig) { c.SnapshotEntries, c.hooks.trailing = 150, 20 })
+	k := r.keep()
+	a, b := r.open("a", 3*time.Second), r.open("b", time.Hour)
+	g := r.acquire(a, 1, "held")
+	l := r.startLoad(2)
+
+	old := r.leader()
+	rest := r.but(old)
+	old.disk.low.Store(true)
+	r.leaderAmong(rest...)
+	old.says("too little disk space")
+	old.full()
+	k.check() // it still follows
+	r.renewed(a, rest...)
+
+	// A follower that has even less lets its log not grow, and takes no
+	// snapshot. The others go on, and do not make it their leader.
+	old.disk.starved.Store(true)
+	stood := old.applied()
+	eventually(t, "it stands still", func() bool {
+		was := stood
+		stood = old.applied()
+		return stood == was && r.leaderAmong(rest...).applied() > stood+200
+	})
+	r.renewed(a, rest...)
+	if got := old.applied(); got != stood {
+		t.Errorf("a follower without room went on from entry %d to %d", stood, got)
+	}
+	lead := r.leaderAmong(rest...)
+	op := &service{node: lead.node}
+	_, err := op.transfer(t.Context(), &holdfastv1.TransferLeadershipRequest{Name: rigName(old.i)})
+	if e := classify(err); e.Kind != driver.Conflict || e.Outcome != driver.No {
+		t.Errorf("leadership to the node whose disk is full: %v", err)
+	}
+
+	old.disk.starved.Store(false)
+	old.disk.low.Store(false)
+	eventually(t, "it is back by itself", func() bool { ok, _ := old.node.Ready(); return ok })
+	k.check()
+
+	// All three.
+	for _, m := range r.nodes {
+		m.disk.low.Store(true)
+	}
+	for _, m := range r.nodes {
+		m.full()
+	}
+	lead = r.leading()
+	for _, cmd := range []core.Command{
+		core.Open{ID: 4711, SecretHash: [32]byte{9}, TTL: time.Second},
+		core.Acquire{Session: b, Request: core.Request{Lane: 1, N: 1}, Lock: "more"},
+		core.Put{Lock: "v", Value: []byte("x")},
+	} {
+		if _, err := lead.node.Do(t.Context(), cmd); !errors.Is(err, ErrOverloaded) || !strings.Contains(err.Error(), "free space") || classify(err).Outcome != driver.No {
+			t.Errorf("%T gets %v", cmd, err)
+		}
+	}
+	eventually(t, "a keepalive that is answered", func() bool { p, ok := r.leading().renew(a, time.Second); return ok && p.Err == nil })
+	for _, cmd := range []core.Command{core.Release{Session: a, Grant: g.Number}, core.End{ID: b}} {
+		eventually(t, "an answer", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			res, err := r.leading().node.Do(ctx, cmd)
+			if errors.Is(err, ErrOverloaded) {
+				t.Fatalf("%T gets %v", cmd, err)
+			}
+			return err == nil && res.Status == core.Done
+		})
+	}
+	eventually(t, "the record of an operator's call", func() bool {
+		err := (&service{node: r.leading().node}).record(t.Context(), &operation{call: "transfer"}, core.AuditBegun, driver.Internal)
+		if errors.Is(err, ErrOverloaded) {
+			t.Fatalf("the record of an operator's call: %v", err)
+		}
+		return err == nil
+	})
+	for _, m := range r.nodes {
+		m.disk.low.Store(false)
+	}
+	r.leader()
+	r.acquire(a, 2, "held")
+	k.check()
+	l.end()
+	r.equal()
+}
+
+// leading is the member that leads, ready or not.
+func (r *rig) leading() (lead *rigNode) {
+	r.t.Helper()
+	eventually(r.t, "a leader", func() bool {
+		for _, m := range r.nodes {
+			if m.node != nil && m.node.Status().Role == "leader" {
+				lead = m
+				return true
+			}
+		}
+		return false
+	})
+	return lead
+}
