@@ -70,42 +70,7 @@ func TestCasebookC10_LeadersDiskIsFull(t *testing.T) {
 	eventually(t, "it is back by itself", func() bool { ok, _ := old.node.Ready(); return ok })
 	k.check()
 
-	// All three.
-	for _, m := range r.nodes {
-		m.disk.low.Store(true)
-	}
-	for _, m := range r.nodes {
-		m.full()
-	}
-	lead = r.leading()
-	for _, cmd := range []core.Command{
-		core.Open{ID: 4711, SecretHash: [32]byte{9}, TTL: time.Second},
-		core.Acquire{Session: b, Request: core.Request{Lane: 1, N: 1}, Lock: "more"},
-		core.Put{Lock: "v", Value: []byte("x")},
-	} {
-		if _, err := lead.node.Do(t.Context(), cmd); !errors.Is(err, ErrOverloaded) || !strings.Contains(err.Error(), "free space") || classify(err).Outcome != driver.No {
-			t.Errorf("%T gets %v", cmd, err)
-		}
-	}
-	eventually(t, "a keepalive that is answered", func() bool { p, ok := r.leading().renew(a, time.Second); return ok && p.Err == nil })
-	for _, cmd := range []core.Command{core.Release{Session: a, Grant: g.Number}, core.End{ID: b}} {
-		eventually(t, "an answer", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			res, err := r.leading().node.Do(ctx, cmd)
-			if errors.Is(err, ErrOverloaded) {
-				t.Fatalf("%T gets %v", cmd, err)
-			}
-			return err == nil && res.Status == core.Done
-		})
-	}
-	eventually(t, "the record of an operator's call", func() bool {
-		err := (&service{node: r.leading().node}).record(t.Context(), &operation{call: "transfer"}, core.AuditBegun, driver.Internal)
-		if errors.Is(err, ErrOverloaded) {
-			t.Fatalf("the record of an operator's call: %v", err)
-		}
-		return err == nil
-	})
+	r.allFull(a, b, g)
 	for _, m := range r.nodes {
 		m.disk.low.Store(false)
 	}
@@ -129,4 +94,48 @@ func (r *rig) leading() (lead *rigNode) {
 		return false
 	})
 	return lead
+}
+
+// allFull fills the disks of all members: nobody can take over. a holds g, and
+// gives it back; b ends.
+func (r *rig) allFull(a, b core.SessionID, g *core.Grant) {
+	r.t.Helper()
+	for _, m := range r.nodes {
+		m.disk.low.Store(true)
+	}
+	for _, m := range r.nodes {
+		m.full()
+	}
+	for _, cmd := range []core.Command{
+		core.Open{ID: 4711, SecretHash: [32]byte{9}, TTL: time.Second},
+		core.Acquire{Session: b, Request: core.Request{Lane: 1, N: 1}, Lock: "more"},
+		core.Put{Lock: "v", Value: []byte("x")},
+	} {
+		eventually(r.t, "a refusal of what grows", func() bool {
+			_, err := r.leading().node.Do(r.t.Context(), cmd)
+			if err == nil {
+				r.t.Fatalf("%T is done", cmd)
+			}
+			return errors.Is(err, ErrOverloaded) && strings.Contains(err.Error(), "free space") && classify(err).Outcome == driver.No
+		})
+	}
+	eventually(r.t, "a keepalive that is answered", func() bool { p, ok := r.leading().renew(a, time.Second); return ok && p.Err == nil })
+	for _, cmd := range []core.Command{core.Release{Session: a, Grant: g.Number}, core.End{ID: b}} {
+		eventually(r.t, "an answer", func() bool {
+			ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
+			defer cancel()
+			res, err := r.leading().node.Do(ctx, cmd)
+			if errors.Is(err, ErrOverloaded) {
+				r.t.Fatalf("%T gets %v", cmd, err)
+			}
+			return err == nil && res.Status == core.Done
+		})
+	}
+	eventually(r.t, "the record of an operator's call", func() bool {
+		err := (&service{node: r.leading().node}).record(r.t.Context(), &operation{call: "transfer"}, core.AuditBegun, driver.Internal)
+		if errors.Is(err, ErrOverloaded) {
+			r.t.Fatalf("the record of an operator's call: %v", err)
+		}
+		return err == nil
+	})
 }
