@@ -8,10 +8,10 @@ MODULES := . internal/tools
 SHELL   := /bin/bash -o pipefail
 FUZZTIME ?= 3s
 
-.PHONY: help build drill lab test race check fmt generate bench fuzz soak conformance shots clean
+.PHONY: help build drill lab test race check fmt generate bench bench-gap bench-programs fuzz soak conformance shots clean
 
 help: ## what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 build: ## the one binary, bin/holdfast
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o $(BIN) ./cmd/holdfast
@@ -56,8 +56,16 @@ generate: ## write the code that protoc makes
 	@internal/tools/require 'make generate' protoc=protobuf-compiler
 	internal/tools/generate
 
-bench: ## acquire+release and hand-off, with p50 and p99, as a table
-	$(GO) run ./bench
+bench: bench-programs ## rates, and the longest gap at a leader's kill -9, beside etcd's; about 8 minutes
+	bin/bench
+
+bench-gap: bench-programs ## only the gap: 20 times kill -9 of the leader, each of Holdfast and etcd
+	bin/bench -only gap
+
+bench-programs: build
+	$(GO) build -o bin/bench ./bench
+	$(GO) build -C internal/tools -o ../../bin/etcdlock ./etcdlock
+	$(GO) build -C internal/tools -o ../../bin/etcd go.etcd.io/etcd/server/v3
 
 fuzz: ## every fuzz target for a minute
 	internal/tools/fuzz 1m

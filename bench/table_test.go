@@ -47,8 +47,17 @@ func TestNothingMeasured(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	if err := run(t.Context(), []string{"extra"}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "only flags") {
-		t.Errorf("got %v", err)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"extra"}, "only flags"},
+		{[]string{"-only", "gaps"}, "want rates or gap"},
+		{[]string{"-kills", "0"}, "-kills 0"},
+	} {
+		if err := run(t.Context(), c.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got %v", c.args, err)
+		}
 	}
 }
 

@@ -1,0 +1,126 @@
+package gap
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// success is one grant: which worker got it, and when, on the timeline's clock.
+type success struct {
+	worker int
+	at     time.Duration
+}
+
+// A timeline records grants, on one monotonic clock.
+type timeline struct {
+	began time.Time
+
+	mu     sync.Mutex
+	all    []success       // in the order of their times, since the last forget
+	last   []time.Duration // of each worker; 0: none yet
+	grants int             // since the beginning
+	failed map[string]int  // tries that failed, by what was said
+}
+
+func newTimeline(workers int) *timeline {
+	return &timeline{began: time.Now(), last: make([]time.Duration, workers), failed: make(map[string]int)}
+}
+
+func (t *timeline) now() time.Duration { return time.Since(t.began) }
+
+// grant records a grant as of now.
+func (t *timeline) grant(worker int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.now() // under the lock, so that the times never fall
+	t.all = append(t.all, success{worker: worker, at: at})
+	t.last[worker] = at
+	t.grants++
+}
+
+func (t *timeline) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed[err.Error()]++
+}
+
+// forget drops what is recorded, but for the latest grant.
+func (t *timeline) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.all); n > 0 {
+		t.all = append([]success(nil), t.all[n-1])
+	}
+}
+
+// since reports the longest time that any worker is without a grant by now,
+// and the number of grants so far.
+func (t *timeline) since() (longest time.Duration, grants int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	for _, at := range t.last {
+		longest = max(longest, now-at)
+	}
+	return longest, t.grants
+}
+
+// judge is the outage around a kill, from what is recorded so far.
+func (t *timeline) judge(killed time.Duration) (Outage, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return judge(t.all, len(t.last), killed, t.now())
+}
+
+// An Outage is what one death of a leader did.
+type Outage struct {
+	// Gap is the longest time between two successive grants, of whichever
+	// workers, of which the second came after the kill.
+	Gap time.Duration
+	// Leader is from the kill until another node said that it leads. It is
+	// asked every few milliseconds.
+	Leader time.Duration
+	// First is from the kill to the end of the gap.
+	First time.Duration
+	// All is from the kill until every worker had a grant after the gap, too.
+	All time.Duration
+}
+
+// lively is how recent a worker's latest grant is while it is served.
+const lively = time.Second
+
+// judge finds the outage in a timeline that ends at end. Grants are in the
+// order of their times. One that came right after the kill was still the dead
+// leader's: the gap begins with it.
+func judge(all []success, workers int, killed, end time.Duration) (Outage, error) {
+	from, gapEnd := killed, killed
+	var o Outage
+	before := true
+	for _, s := range all {
+		if s.at <= killed {
+			from = s.at
+			continue
+		}
+		before = false
+		if s.at-from > o.Gap {
+			o.Gap, gapEnd = s.at-from, s.at
+		}
+		from = s.at
+	}
+	if before || end-from > max(o.Gap, lively) {
+		return o, fmt.Errorf("no grant in the last %v: the outage has not ended", end-from)
+	}
+	o.First = gapEnd - killed
+	served := make(map[int]bool)
+	for _, s := range all {
+		if s.at >= gapEnd && !served[s.worker] {
+			served[s.worker] = true
+			o.All = s.at - killed
+		}
+	}
+	if len(served) < workers {
+		return o, fmt.Errorf("%d of %d workers had no grant after the gap", workers-len(served), workers)
+	}
+	return o, nil
+}
