@@ -285,6 +285,10 @@ func (l *loop) startTransfer(to uint64, done func(error)) {
 	i := slices.IndexFunc(members, func(m core.Member) bool { return m.ID == to })
 	var err error
 	switch {
+	case l.members.transfer != nil && l.members.transfer.to == to:
+		first := l.members.transfer.done // who lost the line asks again
+		l.members.transfer.done = func(err error) { first(err); done(err) }
+		return
 	case l.members.transfer != nil:
 		err = fmt.Errorf("%w: a transfer is under way: look at the members in a moment (holdfast cluster status)", ErrNoTransfer)
 	case to == 0:
@@ -307,7 +311,6 @@ func (l *loop) startTransfer(to uint64, done func(error)) {
 	}
 	l.net.handed = l.n.now()
 	l.members.transfer = &transfer{to: to, until: l.net.handed + 2*electionTicks*l.n.cfg.Tick, done: done}
-	l.net.handed = l.n.now()
 	l.m.TransferTo(to)
 	l.moved = true
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"time"
 
 	"holdfast/driver"
 	"holdfast/wire/holdfastv1"
@@ -73,13 +72,17 @@ func (c *Client) ClusterStatus(ctx context.Context, o ClusterStatusOptions) (*Cl
 	if e != nil {
 		return nil, asRead(e)
 	}
+	return statusOf(st.conn.addr, r), nil
+}
+
+func statusOf(server string, r *holdfastv1.ClusterStatusResponse) *ClusterStatus {
 	return &ClusterStatus{
-		Server: st.conn.addr, NodeID: r.GetNodeId(), LeaderID: r.GetLeaderId(), Term: r.GetTerm(),
+		Server: server, NodeID: r.GetNodeId(), LeaderID: r.GetLeaderId(), Term: r.GetTerm(),
 		Applied: r.GetAppliedIndex(), Commit: r.GetCommitIndex(), Domain: r.GetDomain(), Incarnation: r.GetIncarnation(),
 		ClusterVersion: r.GetClusterVersion(), Supports: r.GetSupports(), Version: r.GetVersion(),
 		Ready: r.GetReady(), NotReady: r.GetNotReadyReason(), Members: membersOf(r.GetMembers()), Removed: r.GetRemovedIds(),
 		StateHash: r.GetStateHash(), HashIndex: r.GetHashIndex(),
-	}, nil
+	}
 }
 
 func membersOf(list []*holdfastv1.Member) []Member {
@@ -130,59 +133,4 @@ func (c *Client) RemoveMember(ctx context.Context, name string, id uint64, by st
 		return nil, e
 	}
 	return membersOf(r.GetMembers()), nil
-}
-
-// TransferLeadership hands leadership over to a member (operator), by name, or
-// by ID if name is empty; with neither the leader chooses. It returns who leads
-// then.
-func (c *Client) TransferLeadership(ctx context.Context, name string, id uint64, by string) (Member, error) {
-	ctx, cancel := withDeadline(ctx)
-	defer cancel()
-	again := always // who is named and leads already is the answer
-	var before *ClusterStatus
-	if name == "" && id == 0 {
-		var err error
-		if before, err = c.ClusterStatus(ctx, ClusterStatusOptions{}); err != nil {
-			return Member{}, err
-		}
-		again = ifNot
-	}
-	r, maybe, e := unary(ctx, c.link, again, holdfastv1connect.LockServiceClient.TransferLeadership,
-		&holdfastv1.TransferLeadershipRequest{Name: name, Id: id, By: by})
-	if e == nil {
-		return Member{ID: r.GetLeaderId(), Name: r.GetName()}, nil
-	}
-	// A leader that hands over may end the connection before its answer.
-	if before != nil && maybe {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		if m, ok := c.leaderAfter(ctx, before.LeaderID); ok {
-			return m, nil
-		}
-		lost := *e
-		lost.Msg, lost.Err = "the server did not answer whether it handed leadership over, and nobody else leads yet: look at the members (holdfast cluster status), and ask again", e
-		return Member{}, &lost
-	}
-	return Member{}, e
-}
-
-// leaderAfter waits until somebody else leads than before.
-func (c *Client) leaderAfter(ctx context.Context, before uint64) (leader Member, ok bool) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		st, err := c.ClusterStatus(ctx, ClusterStatusOptions{})
-		if err == nil && st.LeaderID != 0 && st.LeaderID != before {
-			for _, m := range st.Members {
-				if m.ID == st.LeaderID {
-					return m, true
-				}
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return leader, false
-		}
-	}
 }
