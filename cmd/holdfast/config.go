@@ -27,10 +27,13 @@ func environmentName(flag string) string {
 
 // layerConfig sets the flags that the command line left alone: from the
 // environment, else from the YAML file that the flag "config" (or its
-// variable) names. An empty variable counts as not set. Every value passes
-// through the flag's own check, so all three sources have one set of rules;
-// an error names the source.
+// variable) names. An empty variable counts as not set, but an empty flag or
+// key is refused. Every value passes through the flag's own check, so all three
+// sources have one set of rules; an error names the source.
 func layerConfig(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	if err := refuseEmpty(flags); err != nil {
+		return err
+	}
 	var failed []error
 	flags.VisitAll(func(f *pflag.Flag) {
 		v, ok := lookup(environmentName(f.Name))
@@ -49,6 +52,22 @@ func layerConfig(flags *pflag.FlagSet, lookup func(string) (string, bool)) error
 		return nil
 	}
 	return layerFile(flags, config.Value.String())
+}
+
+// refuseEmpty refuses flags that were given with nothing: a script's variable
+// was empty. As if it were not given, --join would found a service of its own,
+// and --operator-token-file would make everybody on the machine an operator.
+func refuseEmpty(flags *pflag.FlagSet) error {
+	var empty []string
+	flags.Visit(func(f *pflag.Flag) {
+		if f.Value.String() == "" {
+			empty = append(empty, "--"+f.Name)
+		}
+	})
+	if len(empty) > 0 {
+		return usagef("nothing is given with %s: want a value, or the flag left out", strings.Join(empty, ", "))
+	}
+	return nil
 }
 
 // warnOfStrangers names the variables that look like settings, but are none: a
@@ -119,6 +138,8 @@ func layerFile(flags *pflag.FlagSet, path string) error {
 			return usagef("%s: key %q was set before, in line %d; set it once", at, key.Value, seen[f.Name])
 		case value.Kind != yaml.ScalarNode || value.Tag == "!!null":
 			return usagef("%s: key %q has no single value; want %s: VALUE", at, key.Value, key.Value)
+		case value.Value == "":
+			return usagef("%s: nothing is given for key %q: want a value, or the key left out", at, key.Value)
 		}
 		seen[f.Name] = key.Line
 		// Even a value that is overridden must be a good one, or a broken

@@ -88,6 +88,12 @@ func TestConfigRefusals(t *testing.T) {
 		"environment":        {env: map[string]string{"HOLDFAST_LOG_LEVEL": "loud"}, want: []string{`HOLDFAST_LOG_LEVEL="loud"`, "want one of: debug, info, warn, error"}},
 		"environment bool":   {env: map[string]string{"HOLDFAST_PPROF": "maybe"}, want: []string{`HOLDFAST_PPROF="maybe": want true or false`}},
 		"environment twice":  {env: map[string]string{"HOLDFAST_LOG_LEVEL": "loud", "HOLDFAST_MAX_SESSIONS": "many"}, want: []string{"HOLDFAST_LOG_LEVEL", "HOLDFAST_MAX_SESSIONS"}},
+		"empty join":         {argv: []string{"--name", "n1", "--join", ""}, want: []string{"nothing is given with --join: want a value, or the flag left out"}},
+		"empty founders":     {argv: []string{"--initial-cluster="}, want: []string{"--initial-cluster"}},
+		"empty credentials":  {argv: []string{"--operator-token-file", "", "--ca="}, want: []string{"nothing is given with --ca, --operator-token-file"}},
+		"empty data":         {argv: []string{"--data", ""}, want: []string{"--data"}},
+		"empty key":          {file: "operator-token-file: ''\n", want: []string{"line 1", `nothing is given for key "operator-token-file"`}},
+		"empty and hidden":   {argv: []string{"--join", "127.0.0.1:1"}, file: "join: \"\"\n", want: []string{"line 1", `"join"`}},
 		"no such file":       {argv: []string{"--config", "/does/not/exist.yaml"}, want: []string{"/does/not/exist.yaml", "no such file"}},
 		"directory":          {argv: []string{"--config", "/"}, want: []string{"config file", "directory"}},
 	} {

@@ -106,9 +106,6 @@ acknowledged survives both, and kill -9.
 		if err := layerConfig(cmd.Flags(), os.LookupEnv); err != nil {
 			return err
 		}
-		if s.data == "" {
-			return usagef("--data is empty: want a directory, such as %s", defaultData)
-		}
 		return serve(cmd, s, func(w io.Writer, address string) error {
 			_, err := fmt.Fprintf(w, "holdfast: serving on %s, data in %s\n", address, printable(s.data))
 			return unread(err)
