@@ -98,7 +98,7 @@ type measuring struct {
 // rate waits until all workers are served and counts their grants for a
 // second.
 func (m *measuring) rate(ctx context.Context) (float64, error) {
-	if err := m.lively(ctx, m.line.now()); err != nil {
+	if err := m.lively(ctx); err != nil {
 		return 0, err
 	}
 	_, before := m.line.since()
@@ -110,17 +110,31 @@ func (m *measuring) rate(ctx context.Context) (float64, error) {
 	return float64(after-before) / (m.line.now() - began).Seconds(), nil
 }
 
-// lively waits until the time is past the given one and every worker was
-// served within the last second.
-func (m *measuring) lively(ctx context.Context, past time.Duration) error {
+// lively waits until every worker was served within the last second.
+func (m *measuring) lively(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		if longest, _ := m.line.since(); longest < lively && m.line.now() > past {
+		if longest, _ := m.line.since(); longest < lively {
 			return nil
 		}
 		if !pause(ctx, statusEvery) {
 			return fmt.Errorf("a worker gets no lock: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// watch waits until an outage is over, and the window past.
+func (m *measuring) watch(ctx context.Context, killed, gone time.Duration) (Outage, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		out, err := m.line.judge(killed, gone)
+		if err == nil && m.line.now() > killed+window {
+			return out, nil
+		}
+		if !pause(ctx, 4*statusEvery) {
+			return out, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
 }
@@ -130,6 +144,9 @@ func (m *measuring) lively(ctx context.Context, past time.Duration) error {
 func (m *measuring) round(ctx context.Context, sig syscall.Signal) (Outage, error) {
 	if !pause(ctx, 300*time.Millisecond+rand.N(time.Second)) {
 		return Outage{}, ctx.Err()
+	}
+	if err := m.lively(ctx); err != nil {
+		return Outage{}, err
 	}
 	dead, _, err := m.leader(ctx, nil)
 	if err != nil {
@@ -147,10 +164,11 @@ func (m *measuring) round(ctx context.Context, sig syscall.Signal) (Outage, erro
 	if err := dead.signal(sig); err != nil {
 		return Outage{}, err
 	}
-	if err := m.lively(ctx, killed+window); err != nil {
-		return Outage{}, err
+	gone := killed // one that is stopped in order serves for a while
+	if sig == syscall.SIGKILL {
+		gone = m.line.now()
 	}
-	out, err := m.line.judge(killed)
+	out, err := m.watch(ctx, killed, gone)
 	if err != nil {
 		return out, err
 	}

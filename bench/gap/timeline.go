@@ -60,17 +60,17 @@ func (t *timeline) since() (longest time.Duration, grants int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	for _, at := range t.last {
+	for _, at := range t.last { // 0, the beginning, if there was none
 		longest = max(longest, now-at)
 	}
 	return longest, t.grants
 }
 
 // judge is the outage around a kill, from what is recorded so far.
-func (t *timeline) judge(killed time.Duration) (Outage, error) {
+func (t *timeline) judge(killed, gone time.Duration) (Outage, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return judge(t.all, len(t.last), killed, t.now())
+	return judge(t.all, len(t.last), killed, gone, t.now())
 }
 
 // An Outage is what one death of a leader did.
@@ -81,9 +81,8 @@ type Outage struct {
 	// Leader is from the kill until another node said that it leads. It is
 	// asked every few milliseconds.
 	Leader time.Duration
-	// First is from the kill to the end of the gap.
-	First time.Duration
-	// All is from the kill until every worker had a grant after the gap, too.
+	// All is from the kill until every worker had two grants after the end of
+	// the process: its first may have been on its way by then.
 	All time.Duration
 }
 
@@ -91,36 +90,31 @@ type Outage struct {
 const lively = time.Second
 
 // judge finds the outage in a timeline that ends at end. Grants are in the
-// order of their times. One that came right after the kill was still the dead
-// leader's: the gap begins with it.
-func judge(all []success, workers int, killed, end time.Duration) (Outage, error) {
-	from, gapEnd := killed, killed
+// order of their times. The leader was killed at killed, and its process had
+// ended at gone.
+func judge(all []success, workers int, killed, gone, end time.Duration) (Outage, error) {
 	var o Outage
-	before := true
+	from, after := killed, make([]int, workers)
+	served := 0
 	for _, s := range all {
 		if s.at <= killed {
 			from = s.at
 			continue
 		}
-		before = false
-		if s.at-from > o.Gap {
-			o.Gap, gapEnd = s.at-from, s.at
+		o.Gap, from = max(o.Gap, s.at-from), s.at
+		if s.at <= gone {
+			continue
 		}
-		from = s.at
-	}
-	if before || end-from > max(o.Gap, lively) {
-		return o, fmt.Errorf("no grant in the last %v: the outage has not ended", end-from)
-	}
-	o.First = gapEnd - killed
-	served := make(map[int]bool)
-	for _, s := range all {
-		if s.at >= gapEnd && !served[s.worker] {
-			served[s.worker] = true
+		if after[s.worker]++; after[s.worker] == 2 {
+			served++
 			o.All = s.at - killed
 		}
 	}
-	if len(served) < workers {
-		return o, fmt.Errorf("%d of %d workers had no grant after the gap", workers-len(served), workers)
+	if end-from > lively {
+		return o, fmt.Errorf("no grant in the last %v: the outage has not ended", end-from)
+	}
+	if served < workers {
+		return o, fmt.Errorf("%d of %d workers were not served again", workers-served, workers)
 	}
 	return o, nil
 }
