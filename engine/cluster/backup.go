@@ -52,6 +52,8 @@ func (c *Client) Backup(ctx context.Context, w io.Writer, o BackupOptions) error
 	}
 }
 
+var errLeft = errors.New("the connection was left before the call began")
+
 // writeError is an error of the caller's own writer.
 type writeError struct{ err error }
 
@@ -59,6 +61,11 @@ func (e *writeError) Error() string { return e.err.Error() }
 
 // backup copies one stream; began reports whether anything was written.
 func (st *stream) backup(ctx context.Context, w io.Writer, o BackupOptions) (began bool, err error) {
+	end, ok := st.conn.begin()
+	if !ok {
+		return false, &driver.Error{Kind: driver.Unavailable, Outcome: driver.No, Err: errLeft}
+	}
+	defer end()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, err := st.conn.rpc.Backup(ctx, connect.NewRequest(&holdfastv1.BackupRequest{Stale: o.Stale, By: o.By}))

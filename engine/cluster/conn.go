@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -22,6 +23,13 @@ type conn struct {
 	raw  net.Conn
 	http *http.ClientConn
 	rpc  holdfastv1connect.LockServiceClient
+
+	mu struct {
+		sync.Mutex
+		calls int         // that were begun and have not ended
+		left  bool        // no further ones begin
+		stop  func() bool // of the wait for the link's end, while the last calls run
+	}
 }
 
 // A dialFunc opens the connection below HTTP/2.
@@ -87,8 +95,50 @@ func newConn(ctx context.Context, addr string, raw net.Conn, tlsConfig *tls.Conf
 	return c, nil
 }
 
+// begin says that a call begins, which end must be told of; ok is false, and
+// nothing was begun, if the connection is out of use. A call that nobody can
+// repeat must not be one that was sent into a closed connection.
+func (c *conn) begin() (end func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.left {
+		return nil, false
+	}
+	c.mu.calls++
+	return c.endCall, true
+}
+
+func (c *conn) endCall() {
+	c.mu.Lock()
+	c.mu.calls--
+	last := c.mu.left && c.mu.calls == 0
+	stop := c.mu.stop
+	c.mu.Unlock()
+	if last && stop != nil && stop() {
+		c.close()
+	}
+}
+
+// leave lets no further call begin, and closes the connection when those that
+// have begun have their answers, or when ctx ends.
+func (c *conn) leave(ctx context.Context) {
+	c.mu.Lock()
+	c.mu.left = true
+	busy := c.mu.calls > 0
+	if busy {
+		c.mu.stop = context.AfterFunc(ctx, c.close)
+	}
+	c.mu.Unlock()
+	if !busy {
+		c.close()
+	}
+}
+
 // close ends the connection and every call on it at once.
 func (c *conn) close() {
+	c.mu.Lock()
+	c.mu.left = true
+	c.mu.Unlock()
 	_ = c.raw.Close()
 	_ = c.http.Close()
 }

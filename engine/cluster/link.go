@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdfast/driver"
+	"holdfast/wire"
 )
 
 // A link is one client process's line to the service: at most one stream at a
@@ -204,11 +205,12 @@ func (l *link) leave(st *stream, why error, hint string) {
 }
 
 // leaveLocked is leave with link.mu held. Cancelling the stream's context
-// closes its connection, on another goroutine.
+// closes its connection, on another goroutine (see [stream.hangUp]).
 func (l *link) leaveLocked(st *stream, why error, hint string) {
 	if checkEndpoint(hint) != nil {
 		hint = "" // not an address that anybody could dial
 	}
+	st.spoken = st.spoken || wire.RemoteOf(why) != nil
 	if l.mu.cur == st {
 		l.mu.cur, l.mu.why, l.mu.hint = nil, fmt.Errorf("%s: %w", st.conn.addr, why), hint
 		switch {

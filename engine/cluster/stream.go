@@ -34,6 +34,7 @@ type stream struct {
 	lastID  uint64
 	useful  bool     // it has brought an answer
 	refused bool     // it was left because its server could not serve
+	spoken  bool     // it was left because of what its server said, over a good line
 	prompts []func() // to be called once link.mu is free
 
 	// The silence rule: while owed > 0, something must come within the
@@ -75,7 +76,7 @@ func newStream(l *link, c *conn) *stream {
 // run makes the stream the current one, and drives it until it is left.
 func (st *stream) run() {
 	closed := make(chan struct{})
-	stopClosing := context.AfterFunc(st.ctx, func() { defer close(closed); st.conn.close() })
+	stopClosing := context.AfterFunc(st.ctx, func() { defer close(closed); st.hangUp() })
 	st.bidi = st.conn.rpc.Session(st.ctx)
 	wrote := make(chan struct{})
 	go func() { defer close(wrote); st.write() }()
@@ -93,6 +94,19 @@ func (st *stream) run() {
 		if t != nil {
 			t.Stop()
 		}
+	}
+}
+
+// hangUp closes the connection of a stream that was left: at once if it is
+// broken or nobody needs it, else when the calls on it have their answers.
+func (st *stream) hangUp() {
+	st.link.mu.Lock()
+	good := st.spoken
+	st.link.mu.Unlock()
+	if good && st.link.ctx.Err() == nil {
+		st.conn.leave(st.link.ctx)
+	} else {
+		st.conn.close()
 	}
 }
 

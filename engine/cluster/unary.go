@@ -46,10 +46,16 @@ func unary[Req, Res any](ctx context.Context, l *link, again repeat, call rpc[Re
 			}
 			return nil, maybe, e
 		}
+		end, ok := st.conn.begin()
+		if !ok {
+			not = st
+			continue
+		}
 		began := time.Now()
 		try, cancel := context.WithTimeout(ctx, maxSilence)
 		res, err := call(st.conn.rpc, try, connect.NewRequest(req))
 		cancel()
+		end()
 		if err == nil {
 			return res.Msg, maybe, nil
 		}
