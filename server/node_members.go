@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +46,8 @@ type membership struct {
 	supports func(id uint64) (uint32, bool)
 	raising  bool // a SetVersion is under way
 	passing  []passing
+	// addresses is for the list of members to have them right.
+	addresses addressing
 }
 
 type transfer struct {
@@ -352,7 +353,11 @@ func (l *loop) tickMembers() {
 		l.members.transfer = nil
 		t.done(fmt.Errorf("%w: %016x did not take it over in time: try again, or choose another", ErrNoTransfer, t.to))
 	}
-	if !l.leading || l.health.stopping {
+	if l.health.stopping {
+		return
+	}
+	l.readdress()
+	if !l.leading {
 		return
 	}
 	members, _ := l.m.State().Members()
@@ -362,26 +367,6 @@ func (l *loop) tickMembers() {
 		}
 	}
 	l.raiseVersion(members)
-	l.readdress(members)
-}
-
-// readdress corrects what the list of members says of this node, which leads,
-// if it was started with another address, or had no name yet.
-func (l *loop) readdress(members []core.Member) {
-	p := l.n.cfg.Peers
-	for _, m := range members {
-		if m.ID != l.id || len(l.members.changes) > 0 || p.Listener == nil || p.Name == "" {
-			continue
-		}
-		want := core.Member{ID: l.id, Name: cmp.Or(m.Name, p.Name), ClientAddr: p.ClientAddr, PeerAddr: p.PeerAddr}
-		if m != want {
-			l.change(replica.Change{Kind: replica.Readdress, Member: want}, func(err error) {
-				if err != nil {
-					l.log.Debug("the own address in the list of members is not corrected", "error", err)
-				}
-			})
-		}
-	}
 }
 
 // promote gives a learner that has caught up its vote.

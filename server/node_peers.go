@@ -60,6 +60,7 @@ type peerBox struct {
 		unreachable map[uint64]bool
 		snapshots   []snapshotEnd
 		refused     map[uint64]*peer.Refusal
+		told        map[uint64]peer.Facts
 	}
 }
 
@@ -160,7 +161,7 @@ func (l *loop) join(incarnation, group uint64, name string) {
 		Version: func() uint32 { return status.Load().Version },
 	}, peer.Events{
 		Receive: l.n.box.receive, Unreachable: l.n.box.unreachable,
-		SnapshotSent: l.n.box.snapshotSent, Refused: l.n.box.refused,
+		SnapshotSent: l.n.box.snapshotSent, Refused: l.n.box.refused, Told: l.n.box.told,
 	})
 	l.refreshMembers()
 }
@@ -195,8 +196,8 @@ func (l *loop) Send(m replica.Message) {
 func (l *loop) takePeers() {
 	b := &l.n.box
 	b.mu.Lock()
-	messages, unreachable, snapshots, refused := b.mu.messages, b.mu.unreachable, b.mu.snapshots, b.mu.refused
-	b.mu.messages, b.mu.bytes, b.mu.unreachable, b.mu.snapshots, b.mu.refused = nil, 0, nil, nil, nil
+	messages, unreachable, snapshots, refused, told := b.mu.messages, b.mu.unreachable, b.mu.snapshots, b.mu.refused, b.mu.told
+	b.mu.messages, b.mu.bytes, b.mu.unreachable, b.mu.snapshots, b.mu.refused, b.mu.told = nil, 0, nil, nil, nil, nil
 	b.mu.Unlock()
 	for _, m := range messages {
 		l.n.beat.Add(1)
@@ -208,6 +209,7 @@ func (l *loop) takePeers() {
 	for _, s := range snapshots {
 		l.m.SnapshotSent(s.to, s.ok)
 	}
+	l.takeAddresses(told)
 	for _, id := range slices.Sorted(maps.Keys(refused)) {
 		if errors.Is(refused[id], peer.ErrRemoved) {
 			l.wasRemoved(fmt.Sprintf("%s says so", l.named(id)))
@@ -381,7 +383,7 @@ func checkMember(cfg NodeConfig, id uint64, members []core.Member) error {
 		}
 		for _, a := range []struct{ what, is, was string }{{"clients", cfg.Peers.ClientAddr, m.ClientAddr}, {"members", cfg.Peers.PeerAddr, m.PeerAddr}} {
 			if a.is != "" && a.was != "" && a.is != a.was {
-				cfg.Logger.Warn("the cluster knows this node by another address", "for", a.what, "cluster", a.was, "now", a.is)
+				cfg.Logger.Warn("the cluster knows this node by another address, and is told the new one", "for", a.what, "cluster", a.was, "now", a.is)
 			}
 		}
 	}

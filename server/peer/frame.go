@@ -32,6 +32,7 @@ const (
 	kindHead    kind = 9  // of a snapshot: group, size, SHA-256, raft message without data
 	kindChunk   kind = 10 // of a snapshot: offset, data
 	kindTaken   kind = 11 // JSON, a Refusal with an empty code if the snapshot was taken
+	kindFacts   kind = 12 // JSON, what the sender says of itself as Facts
 )
 
 // ErrFrame is wrapped by the errors of a frame that is not well formed: the

@@ -69,6 +69,7 @@ type lane struct {
 		up    bool
 		queue []Message
 		size  int
+		facts *Facts // to be told
 	}
 }
 
@@ -90,13 +91,23 @@ func (n *lane) put(m Message) bool {
 	return true
 }
 
-// take empties the queue.
-func (n *lane) take() []Message {
+// tell lets the other end know who this one is; nothing if the line is down.
+func (n *lane) tell(f Facts) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	q := n.mu.queue
-	n.mu.queue, n.mu.size = nil, 0
-	return q
+	if n.mu.up {
+		n.mu.facts = &f
+		signal(n.wake)
+	}
+}
+
+// take empties the queue.
+func (n *lane) take() ([]Message, *Facts) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	q, f := n.mu.queue, n.mu.facts
+	n.mu.queue, n.mu.size, n.mu.facts = nil, 0, nil
+	return q, f
 }
 
 func (n *lane) isUp() bool {
@@ -110,7 +121,7 @@ func (n *lane) setUp(up bool) (dropped int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	dropped = len(n.mu.queue)
-	n.mu.up, n.mu.queue, n.mu.size = up, nil, 0
+	n.mu.up, n.mu.queue, n.mu.size, n.mu.facts = up, nil, 0, nil
 	return dropped
 }
 
@@ -320,7 +331,11 @@ func (w *writer) run(ctx context.Context, events Events) error {
 		if !n.isUp() {
 			return errSilent
 		}
-		for _, m := range n.take() {
+		messages, facts := n.take()
+		if facts != nil {
+			buf = appendFrame(buf, kindFacts, encode(*facts))
+		}
+		for _, m := range messages {
 			var err error
 			if buf, err = appendMessage(buf, m); err != nil {
 				n.l.p.dropped.Add(1)

@@ -49,6 +49,8 @@ type Events struct {
 	SnapshotSent func(id uint64, ok bool)
 	// Refused tells that a member refuses this one, and why.
 	Refused func(id uint64, why *Refusal)
+	// Told tells what a member says of itself.
+	Told func(Facts)
 }
 
 // A Member is another member of the cluster.
@@ -179,6 +181,16 @@ func (p *Port) Send(m Message) {
 	case l == nil || !l.send(m):
 		p.dropped.Add(1)
 		events.Unreachable(m.Raft.GetTo())
+	}
+}
+
+// Tell tells all members to which a line stands who this one says it is. Older
+// releases do not listen to it.
+func (p *Port) Tell(f Facts) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.mu.links {
+		l.prompt.tell(f)
 	}
 }
 

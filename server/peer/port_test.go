@@ -37,6 +37,7 @@ type node struct {
 	unreachable map[uint64]int
 	sent        map[uint64][]bool
 	refused     []*Refusal
+	told        []Facts
 }
 
 type safeBuffer struct {
@@ -74,6 +75,7 @@ func newNode(t *testing.T, id uint64, change ...func(*Config, *Self)) *node {
 		Unreachable:  func(id uint64) { n.note(func() { n.unreachable[id]++ }) },
 		SnapshotSent: func(id uint64, ok bool) { n.note(func() { n.sent[id] = append(n.sent[id], ok) }) },
 		Refused:      func(_ uint64, why *Refusal) { n.note(func() { n.refused = append(n.refused, why) }) },
+		Told:         func(f Facts) { n.note(func() { n.told = append(n.told, f) }) },
 	})
 	t.Cleanup(n.Close)
 	return n

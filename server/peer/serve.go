@@ -180,6 +180,15 @@ func (p *Port) receive(c net.Conn, r *bufio.Reader, h Hello, self Self, events E
 			if _, err := c.Write(appendFrame(nil, kindPong, []byte{p.flags()}, body[1:])); err != nil {
 				return err
 			}
+		case kindFacts:
+			var f Facts
+			if err := decode(body, &f); err != nil {
+				return err
+			}
+			if f.ID != h.From {
+				return fmt.Errorf("%w: %016x says that it is %016x", ErrFrame, h.From, f.ID)
+			}
+			events.Told(f)
 		default: // a newer release may say more
 		}
 	}
