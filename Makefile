@@ -8,7 +8,7 @@ MODULES := . internal/tools
 SHELL   := /bin/bash -o pipefail
 FUZZTIME ?= 3s
 
-.PHONY: help build drill lab test race check fmt generate bench bench-gap bench-programs fuzz soak conformance shots clean
+.PHONY: help build drill lab test race check fmt generate bench bench-gap bench-scale bench-programs fuzz soak conformance shots clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -58,6 +58,9 @@ generate: ## write the code that protoc makes
 
 bench: bench-programs ## rates, and the longest gap at a leader's kill -9, beside etcd's; about 8 minutes
 	bin/bench
+
+bench-scale: ## 100,000 sessions with 1,000,000 locks in three nodes: memory, snapshots, restarts; some minutes
+	$(GO) run ./bench/scale
 
 bench-gap: bench-programs ## only the gap: 20 times kill -9 of the leader, each of Holdfast and etcd
 	bin/bench -only gap

@@ -243,7 +243,7 @@ func TestOwnSnapshotThatIsOvertaken(t *testing.T) {
 		}
 		l.net.received = snap.GetMetadata().GetIndex()
 		l.snapshot.busy, l.snapshot.encoded = true, make(chan encodedSnapshot, 1)
-		l.snapshot.encoded <- encodedSnapshot{snap, nil}
+		l.snapshot.encoded <- encodedSnapshot{snap: snap}
 		jobs := len(l.outstanding)
 		l.takeSnapshot()
 		if l.snapshot.busy || len(l.outstanding) != jobs {

@@ -101,6 +101,7 @@ func (l *loop) collectDisk() {
 		case r.snapshot != nil:
 			l.snapshot.busy = false
 			l.n.met.snapshots.Inc()
+			l.n.met.steps.WithLabelValues(stepWrite).Observe(r.took.Seconds())
 			l.check(l.m.SnapshotSaved(r.snapshot))
 		case r.probe:
 			l.health.silent, l.health.probed = false, false
@@ -189,6 +190,7 @@ type snapshotting struct {
 
 type encodedSnapshot struct {
 	snap *raftpb.Snapshot
+	took time.Duration
 	err  error
 }
 
@@ -209,6 +211,7 @@ func (l *loop) takeSnapshot() {
 		} else if e.snap.GetMetadata().GetIndex() <= l.net.received {
 			s.busy = false // a received one overtook it
 		} else if l.failed == nil && !l.health.stopping {
+			l.n.met.steps.WithLabelValues(stepEncode).Observe(e.took.Seconds())
 			l.push(diskJob{snapshot: e.snap})
 		}
 	default:
@@ -221,8 +224,9 @@ func (l *loop) takeSnapshot() {
 	s.busy, s.encoded = true, make(chan encodedSnapshot, 1)
 	view, out := l.m.View(), s.encoded
 	l.workers.Go(func() {
+		began := l.n.now()
 		snap, err := view.Encode()
-		out <- encodedSnapshot{snap, err}
+		out <- encodedSnapshot{snap, l.n.now() - began, err}
 		l.n.in.wake()
 	})
 }

@@ -21,7 +21,17 @@ type nodeMetrics struct {
 	expired   prometheus.Counter
 	snapshots prometheus.Counter
 	writes    prometheus.Histogram
+	turns     prometheus.Histogram
+	overdue   prometheus.Gauge
+	// steps of a snapshot; steps are encode and write.
+	steps *prometheus.HistogramVec
 }
+
+// The steps of a snapshot.
+const (
+	stepEncode = "encode"
+	stepWrite  = "write"
+)
 
 func newNodeMetrics(to prometheus.Registerer) (*nodeMetrics, error) {
 	gauge := func(name, help string) prometheus.Gauge {
@@ -45,7 +55,18 @@ func newNodeMetrics(to prometheus.Registerer) (*nodeMetrics, error) {
 			Namespace: "holdfast", Name: "log_write_duration_seconds", Help: "Time to write and sync one batch of the log.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
+		turns: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "holdfast", Name: "loop_turn_duration_seconds", Help: "Time of one turn of the node's loop; nothing is applied or answered while one lasts.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
+		}),
+		overdue: gauge("sessions_overdue", "Sessions that are past their deadline by more than their TTL, and do not end."),
+		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "holdfast", Name: "snapshot_duration_seconds", Help: "Time of the steps of a snapshot: encode it, beside all else, and write it to the disk.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+		}, []string{"step"}),
 	}
+	m.steps.WithLabelValues(stepEncode)
+	m.steps.WithLabelValues(stepWrite)
 	if to == nil {
 		return m, nil
 	}
@@ -60,7 +81,7 @@ func newNodeMetrics(to prometheus.Registerer) (*nodeMetrics, error) {
 }
 
 func (m *nodeMetrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.leader, m.applied, m.sessions, m.locks, m.free, m.entries, m.commands, m.refused, m.expired, m.snapshots, m.writes}
+	return []prometheus.Collector{m.leader, m.applied, m.sessions, m.locks, m.free, m.entries, m.commands, m.refused, m.expired, m.snapshots, m.writes, m.turns, m.overdue, m.steps}
 }
 
 func (m *nodeMetrics) unregister() {

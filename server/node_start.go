@@ -71,6 +71,9 @@ type nodeHooks struct {
 	// founded is called when the founders have decided, before anything of it
 	// is written; an error ends the start.
 	founded func() error
+	// lose tells which commands of the lease machine get lost on their way
+	// into the log.
+	lose func(core.Command) bool
 	// dial replaces how other members are dialled.
 	dial func(ctx context.Context, addr string) (net.Conn, error)
 	// now replaces the monotonic clock.

@@ -218,6 +218,12 @@ func (s *State) EachSessionTiming(fn func(SessionTiming) bool) {
 	s.sessions.Ascend(func(x session) bool { return fn(x.timing()) })
 }
 
+// EachSessionTimingAfter is EachSessionTiming for those with a higher ID than
+// after.
+func (s *State) EachSessionTimingAfter(after SessionID, fn func(SessionTiming) bool) {
+	ascendFrom(s.sessions, session{id: after + 1}, func(x session) bool { return fn(x.timing()) })
+}
+
 // GrantTiming is what the lease machine needs of a grant that has an end or a
 // mark.
 type GrantTiming struct {

@@ -64,8 +64,9 @@ type rig struct {
 	lines      []string
 	showTicks  bool
 	transfers  int
-	refuse     bool // raft refuses to append
-	frozen     bool // nothing commits, nothing is confirmed
+	refuse     bool   // raft refuses to append
+	lose       string // commands of this kind get lost on their way
+	frozen     bool   // nothing commits, nothing is confirmed
 	check      func()
 }
 
@@ -174,6 +175,7 @@ func (r *rig) turn() {
 	for _, a := range eff.Answers {
 		r.answer(a)
 	}
+	eff.Propose = slices.DeleteFunc(eff.Propose, func(c core.Command) bool { return r.lose == strings.TrimPrefix(fmt.Sprintf("%T", c), "core.") })
 	switch {
 	case len(eff.Propose) == 0:
 	case r.refuse:
