@@ -109,6 +109,20 @@ func (s *service) record(ctx context.Context, op *operation, outcome core.AuditO
 	return err
 }
 
+// begin puts a record into the log that a call is about to be done. A node that
+// dies before the end leaves it there, without an end; nothing is done without
+// it.
+func (s *service) begin(ctx context.Context, op *operation) error {
+	if err := s.record(ctx, op, core.AuditBegun, driver.Internal); err != nil {
+		return nothingDone(err)
+	}
+	op.begun = true
+	if s.begun != nil {
+		s.begun(op.call)
+	}
+	return nil
+}
+
 // recordEnd makes the records of a call that is done or has failed, here and
 // in the log.
 func (s *service) recordEnd(ctx context.Context, op *operation, err error) {
@@ -122,7 +136,7 @@ func (s *service) recordEnd(ctx context.Context, op *operation, err error) {
 	}
 	s.audit(op, outcomes[outcome], err)
 	switch {
-	case op.recorded, op.ahead && err == nil:
+	case op.recorded, op.leaves && err == nil:
 		return
 	case outcome == core.AuditRefused && slices.Contains([]driver.Kind{driver.Unavailable, driver.Overloaded, driver.Invalid}, kind):
 		// Nothing was done, and nothing can be written here; or what was asked
@@ -130,9 +144,14 @@ func (s *service) recordEnd(ctx context.Context, op *operation, err error) {
 		return
 	}
 	if err := s.record(ctx, op, outcome, kind); err != nil {
-		s.metrics.unrecorded.Inc()
-		s.log.Error("the record of an operator's call did not get into the replicated log; this line is all there is", "call", op.call, "by", op.by, "on", op.on, "outcome", outcomes[outcome], "error", err)
+		s.unrecorded(op, outcomes[outcome], err)
 	}
+}
+
+// unrecorded says that the log does not have what it should have of a call.
+func (s *service) unrecorded(op *operation, outcome string, why error) {
+	s.metrics.unrecorded.Inc()
+	s.log.Error("the record of an operator's call did not get into the replicated log; this line is all there is", "call", op.call, "by", op.by, "on", op.on, "outcome", outcome, "error", why)
 }
 
 // denials are the denied calls that have no record in the log yet, by call.

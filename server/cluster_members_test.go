@@ -77,7 +77,7 @@ func (r *rig) add(m *rigNode) {
 func (r *rig) tryAdd(m *rigNode) (err error) {
 	r.t.Helper()
 	eventually(r.t, "an answer to the addition", func() bool {
-		_, err = r.operator().addMember(r.t.Context(), &holdfastv1.AddMemberRequest{Name: m.cfg.Peers.Name, PeerAddress: m.cfg.Peers.PeerAddr})
+		_, err = r.operator().addMember(r.t.Context(), &holdfastv1.AddMemberRequest{Name: m.cfg.Peers.Name, PeerAddress: m.cfg.Peers.PeerAddr}, probing())
 		return err == nil || classify(err).Kind != driver.Unavailable && !strings.Contains(err.Error(), "nobody answers")
 	})
 	return err
@@ -88,7 +88,7 @@ func (r *rig) remove(m *rigNode) {
 	r.t.Helper()
 	var err error
 	eventually(r.t, "an answer to the removal", func() bool {
-		_, err = r.operator().removeMember(r.t.Context(), &holdfastv1.RemoveMemberRequest{Name: m.cfg.Peers.Name})
+		_, err = r.operator().removeMember(r.t.Context(), &holdfastv1.RemoveMemberRequest{Name: m.cfg.Peers.Name}, probing())
 		return err == nil || classify(err).Kind != driver.Unavailable
 	})
 	if err != nil {
@@ -356,9 +356,13 @@ func TestMembersComeAndGoUnderLoad(t *testing.T) {
 	r.voters("abcd")
 	k.check()
 
-	if _, err := r.operator().transfer(t.Context(), &holdfastv1.TransferLeadershipRequest{Name: "d"}); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "leadership is handed over", func() bool {
+		_, err := r.operator().transfer(t.Context(), &holdfastv1.TransferLeadershipRequest{Name: "d"}, probing())
+		if err != nil && classify(err).Kind != driver.Unavailable && !errors.Is(err, ErrNoTransfer) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	eventually(t, "d leads", func() bool { return r.leader() == d })
 	out := r.other(d)
 	r.remove(out)

@@ -36,7 +36,7 @@ func TestCasebookC09_RemovedMemberIsKeptOut(t *testing.T) {
 	}
 	_, err = r.operator().addMember(t.Context(), &holdfastv1.AddMemberRequest{
 		Id: id, Name: "x", PeerAddress: "x.test:7434", ClientAddress: "x.test:7433", Supports: core.SupportedVersion,
-	})
+	}, probing())
 	if e := classify(err); e.Kind != driver.Conflict || !strings.Contains(e.Error(), "empty data directory") {
 		t.Errorf("its ID is added again: %v", err)
 	}
@@ -58,7 +58,7 @@ func TestJoinIsRefused(t *testing.T) {
 		}
 	}
 	add := func(name, addr string) error {
-		_, err := r.operator().addMember(t.Context(), &holdfastv1.AddMemberRequest{Name: name, PeerAddress: addr})
+		_, err := r.operator().addMember(t.Context(), &holdfastv1.AddMemberRequest{Name: name, PeerAddress: addr}, probing())
 		return err
 	}
 	d := r.joiner()

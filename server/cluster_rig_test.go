@@ -175,6 +175,9 @@ func (r *rig) heal() {
 	}
 }
 
+// probing is an operator's call of a test's own.
+func probing() *operation { return &operation{call: "test", by: "test"} }
+
 // leader waits until one member leads and those that are up and reached by it
 // know.
 func (r *rig) leader() *rigNode {

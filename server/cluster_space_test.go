@@ -60,7 +60,7 @@ func TestCasebookC10_LeadersDiskIsFull(t *testing.T) {
 	}
 	lead := r.leaderAmong(rest...)
 	op := &service{node: lead.node}
-	_, err := op.transfer(t.Context(), &holdfastv1.TransferLeadershipRequest{Name: rigName(old.i)})
+	_, err := op.transfer(t.Context(), &holdfastv1.TransferLeadershipRequest{Name: rigName(old.i)}, probing())
 	if e := classify(err); e.Kind != driver.Conflict || e.Outcome != driver.No {
 		t.Errorf("leadership to the node whose disk is full: %v", err)
 	}

@@ -31,33 +31,40 @@ type faultyStorage struct {
 
 var errDisk = errors.New("input/output error")
 
-func (s *faultyStorage) enter() error {
+// enter waits at the door, and keeps it from closing until the call is over.
+func (s *faultyStorage) enter() (leave func(), err error) {
 	s.door.RLock()
-	defer s.door.RUnlock()
 	if n := s.calls.Add(1); n == s.failAt.Load() {
-		return errDisk
+		s.door.RUnlock()
+		return nil, errDisk
 	}
-	return nil
+	return s.door.RUnlock, nil
 }
 
 func (s *faultyStorage) Append(hs *raftpb.HardState, entries []*raftpb.Entry, received *raftpb.Snapshot) error {
-	if err := s.enter(); err != nil {
+	leave, err := s.enter()
+	if err != nil {
 		return err
 	}
+	defer leave()
 	return s.Storage.Append(hs, entries, received)
 }
 
 func (s *faultyStorage) SaveSnapshot(snap *raftpb.Snapshot) error {
-	if err := s.enter(); err != nil {
+	leave, err := s.enter()
+	if err != nil {
 		return err
 	}
+	defer leave()
 	return s.Storage.SaveSnapshot(snap)
 }
 
 func (s *faultyStorage) Probe() error {
-	if err := s.enter(); err != nil {
+	leave, err := s.enter()
+	if err != nil {
 		return err
 	}
+	defer leave()
 	return s.Storage.Probe()
 }
 

@@ -21,9 +21,11 @@ type operation struct {
 	// credential is what the caller is known by; "" if by none.
 	credential string
 	peer       string
-	// ahead: the record is made before, because the node may not lead when the
-	// call is done.
-	ahead    bool
+	// begun: the log has a record that what was asked for is about to be done.
+	begun bool
+	// leaves: when the call is done this node does not lead any more, and
+	// cannot say so in the log: the record that it was begun is the last one.
+	leaves   bool
 	recorded bool  // the record is, or will be, in the log with the command
 	args     []any // more for the log
 }
@@ -33,7 +35,9 @@ func (op *operation) add(args ...any) { op.args = append(op.args, args...) }
 
 // operator runs do, an operator's call, if its caller may make it, and records
 // the call in any case. Everything that an operator may do goes through here,
-// unary calls and streams. While do runs, op.by is who makes the call.
+// unary calls and streams. While do runs, op.by is who makes the call. do must
+// not act before the record is in the log: doRecorded puts it into the entry of
+// the command, and before everything that is no command stands begin.
 func (s *service) operator(ctx context.Context, peer connect.Peer, op *operation, do func() error) error {
 	op.peer = peer.Addr
 	if err := s.permit(ctx, peer, op); err != nil {
@@ -45,13 +49,7 @@ func (s *service) operator(ctx context.Context, peer connect.Peer, op *operation
 		s.denied(ctx, op)
 		return err
 	}
-	var err error
-	if op.ahead {
-		err = s.record(ctx, op, core.AuditBegun, driver.Internal)
-	}
-	if err == nil {
-		err = do()
-	}
+	err := do()
 	s.recordEnd(ctx, op, err)
 	return err
 }

@@ -34,6 +34,9 @@ type service struct {
 	// operators are those who may make operators' calls.
 	operators *operators
 	denials   denials
+	// begun, if set, is called when the record of a call that begins is in the
+	// log; for tests.
+	begun func(call string)
 	// slowAfter is how long a client may leave what is written to it unread.
 	slowAfter time.Duration
 	// relays passes calls on to the leader; nil: they are not.

@@ -11,6 +11,7 @@ import (
 
 	"holdfast/driver"
 	"holdfast/server/backup"
+	"holdfast/server/core"
 	"holdfast/wire/holdfastv1"
 )
 
@@ -41,6 +42,14 @@ func (s *service) Backup(ctx context.Context, req *connect.Request[holdfastv1.Ba
 // backup streams an image of the state. Nothing in it runs on the node's loop
 // but the taking of the image.
 func (s *service) backup(ctx context.Context, stale bool, op *operation, stream *connect.ServerStream[holdfastv1.BackupResponse]) error {
+	if err := s.begin(ctx, op); err != nil {
+		if !stale {
+			return err
+		}
+		// It is there for when nobody leads, and only reads.
+		s.unrecorded(op, outcomes[core.AuditBegun], err)
+		op.recorded = true
+	}
 	image, err := s.node.Image(ctx, stale)
 	if err != nil {
 		return nothingDone(err)

@@ -102,7 +102,7 @@ func (s *service) AddMember(ctx context.Context, req *connect.Request[holdfastv1
 	op.add("id", m.GetId(), "name", clip(m.GetName()), "peer_address", clip(m.GetPeerAddress()))
 	var out *holdfastv1.AddMemberResponse
 	err := s.operator(ctx, req.Peer(), op, func() (err error) {
-		out, err = s.addMember(ctx, m)
+		out, err = s.addMember(ctx, m, op)
 		return err
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *service) AddMember(ctx context.Context, req *connect.Request[holdfastv1
 	return answer(out)
 }
 
-func (s *service) addMember(ctx context.Context, m *holdfastv1.AddMemberRequest) (*holdfastv1.AddMemberResponse, error) {
+func (s *service) addMember(ctx context.Context, m *holdfastv1.AddMemberRequest, op *operation) (*holdfastv1.AddMemberResponse, error) {
 	if err := checkMemberAddress("peer_address", m.GetPeerAddress()); err != nil {
 		return nil, err
 	}
@@ -133,6 +133,9 @@ func (s *service) addMember(ctx context.Context, m *holdfastv1.AddMemberRequest)
 		return nil, &driver.Error{Kind: driver.Unsupported, Outcome: driver.No, Msg: fmt.Sprintf("the release of the new node applies cluster versions up to %d, and this cluster is at %d: start the release that the members run, or a later one", supports, v.Version)}
 	}
 	if !v.has(n) {
+		if err := s.begin(ctx, op); err != nil {
+			return nil, err
+		}
 		if err := s.node.ChangeMembers(ctx, replica.Change{Kind: replica.AddLearner, Member: n}); err != nil {
 			return nil, refusedChange(err)
 		}
@@ -179,7 +182,7 @@ func (s *service) RemoveMember(ctx context.Context, req *connect.Request[holdfas
 	op.add("id", m.GetId(), "name", clip(m.GetName()))
 	var out *holdfastv1.RemoveMemberResponse
 	err := s.operator(ctx, req.Peer(), op, func() (err error) {
-		out, err = s.removeMember(ctx, m)
+		out, err = s.removeMember(ctx, m, op)
 		return err
 	})
 	if err != nil {
@@ -188,13 +191,16 @@ func (s *service) RemoveMember(ctx context.Context, req *connect.Request[holdfas
 	return answer(out)
 }
 
-func (s *service) removeMember(ctx context.Context, m *holdfastv1.RemoveMemberRequest) (*holdfastv1.RemoveMemberResponse, error) {
+func (s *service) removeMember(ctx context.Context, m *holdfastv1.RemoveMemberRequest, op *operation) (*holdfastv1.RemoveMemberResponse, error) {
 	v, err := s.leaderView(ctx)
 	if err != nil {
 		return nil, err
 	}
 	n, err := v.find(m.GetName(), m.GetId())
 	if err != nil {
+		return nil, err
+	}
+	if err := s.begin(ctx, op); err != nil {
 		return nil, err
 	}
 	if n.ID == v.NodeID && len(v.Members) > 1 {
@@ -218,11 +224,11 @@ func (s *service) removeMember(ctx context.Context, m *holdfastv1.RemoveMemberRe
 // TransferLeadership implements the service.
 func (s *service) TransferLeadership(ctx context.Context, req *connect.Request[holdfastv1.TransferLeadershipRequest]) (*connect.Response[holdfastv1.TransferLeadershipResponse], error) {
 	m := req.Msg
-	op := &operation{call: "transfer", ahead: true, by: m.GetBy(), on: "leadership to " + asked(m.GetName(), m.GetId())}
+	op := &operation{call: "transfer", leaves: true, by: m.GetBy(), on: "leadership to " + asked(m.GetName(), m.GetId())}
 	op.add("id", m.GetId(), "name", clip(m.GetName()))
 	var out *holdfastv1.TransferLeadershipResponse
 	err := s.operator(ctx, req.Peer(), op, func() (err error) {
-		out, err = s.transfer(ctx, m)
+		out, err = s.transfer(ctx, m, op)
 		return err
 	})
 	if err != nil {
@@ -231,7 +237,7 @@ func (s *service) TransferLeadership(ctx context.Context, req *connect.Request[h
 	return answer(out)
 }
 
-func (s *service) transfer(ctx context.Context, m *holdfastv1.TransferLeadershipRequest) (*holdfastv1.TransferLeadershipResponse, error) {
+func (s *service) transfer(ctx context.Context, m *holdfastv1.TransferLeadershipRequest, op *operation) (*holdfastv1.TransferLeadershipResponse, error) {
 	v, err := s.leaderView(ctx)
 	if err != nil {
 		return nil, err
@@ -241,6 +247,9 @@ func (s *service) transfer(ctx context.Context, m *holdfastv1.TransferLeadership
 		if to, err = v.find(m.GetName(), m.GetId()); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.begin(ctx, op); err != nil {
+		return nil, err
 	}
 	id, err := s.node.TransferLeadership(ctx, to.ID)
 	if err != nil {

@@ -187,7 +187,7 @@ func TestCasebookC11_NewerCommandIsRefusedBeforeTheLog(t *testing.T) {
 		t.Errorf("the version fell to %d", v)
 	}
 	s := &service{node: n.Node}
-	_, err := s.addMember(ctx, &holdfastv1.AddMemberRequest{Id: 6, Name: "older", PeerAddress: "p:2", ClientAddress: "c:2", Supports: 1})
+	_, err := s.addMember(ctx, &holdfastv1.AddMemberRequest{Id: 6, Name: "older", PeerAddress: "p:2", ClientAddress: "c:2", Supports: 1}, probing())
 	if e := classify(err); e.Kind != driver.Unsupported || !strings.Contains(e.Error(), "start the release that the members run") {
 		t.Errorf("an older joiner: %v", err)
 	}
