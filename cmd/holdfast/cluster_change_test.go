@@ -1,15 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"holdfast"
-	"holdfast/engine/cluster"
 )
 
 // joiner makes one more node, which is to join.
@@ -66,94 +62,6 @@ func (p *fleet) gone(n *fleetNode) {
 		}
 	}
 	p.nodes = left
-}
-
-// held is what must stay as it is while members change.
-type held struct {
-	p      *fleet
-	env    []string
-	load   *crash
-	kept   *holdfast.Grant // by the test's own session
-	queue  string          // of the lock of commands: holder and waiters
-	end    string          // the file for which the holder waits
-	holder *program
-	others []*program
-}
-
-// hold starts clients: a holder, one with a command and two that wait for it,
-// and four that work.
-func (p *fleet) hold(env []string) *held {
-	t := p.t
-	client, err := cluster.Dial(t.Context(), p.addresses(), &cluster.Options{Label: "members test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close(context.Background()) })
-	h := &held{p: p, env: env, load: &crash{t: t, client: client, stop: make(chan struct{}), fails: make(chan error, 64)}}
-	if h.kept, err = client.Acquire(t.Context(), "kept", cluster.AcquireOptions{Value: []byte("value")}); err != nil {
-		t.Fatal(err)
-	}
-	h.end = filepath.Join(t.TempDir(), "end")
-	h.holder = start(t, env, "run", "kept/run", "--", "bash", "-c", untilFile, "x", h.end)
-	eventually(t, "the command's lock", func() bool { return h.now() != "" })
-	for i := range 2 {
-		h.others = append(h.others, start(t, env, "run", "kept/run", "--", "true"))
-		eventually(t, "a waiter", func() bool { return strings.Count(h.now(), " ") == i+1 })
-	}
-	h.queue = h.now()
-	for i := range 4 {
-		h.load.wg.Go(func() { h.load.work(fmt.Sprintf("shared/%d", i/2)) })
-	}
-	return h
-}
-
-// now is who holds and waits for the lock of the commands.
-func (h *held) now() (text string) {
-	l, err := h.load.client.Get(h.p.t.Context(), "kept/run", cluster.GetOptions{})
-	if err != nil || len(l.Holders) != 1 {
-		return ""
-	}
-	text = l.Holders[0].Token.String()
-	for _, w := range l.Queue {
-		text += fmt.Sprint(" ", w.SessionID)
-	}
-	return text
-}
-
-func (h *held) check(what string) {
-	t := h.p.t
-	t.Helper()
-	from := h.load.grants.Load()
-	eventually(t, "progress "+what, func() bool { return h.load.grants.Load() >= from+10 || len(h.load.fails) > 0 })
-	if got := h.now(); got != h.queue {
-		t.Errorf("%s: holder and queue are %q, were %q", what, got, h.queue)
-	}
-	h.load.holdsStill(h.kept, 0)
-	if s := clusterStatus(t, h.env, "--hash"); s.HashesEqual == nil || !*s.HashesEqual {
-		t.Errorf("%s: %+v", what, s)
-	}
-}
-
-// release ends the clients; each has got what it waited for.
-func (h *held) release() {
-	t := h.p.t
-	t.Helper()
-	close(h.load.stop)
-	h.load.wg.Wait()
-	close(h.load.fails)
-	for err := range h.load.fails {
-		t.Error(err)
-	}
-	create(t, h.end)
-	h.holder.expect(0)
-	for _, w := range h.others {
-		w.expect(0)
-	}
-	if err := h.kept.Release(context.Background()); err != nil {
-		t.Error(err)
-	}
-	h.p.equal()
-	t.Logf("%d grants acknowledged, highest token %d", h.load.grants.Load(), h.load.acked.Load())
 }
 
 // TestMembersChangedUnderLoad: nodes join, hand over, are removed and replaced

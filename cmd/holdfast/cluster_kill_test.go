@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"holdfast/engine/cluster"
 )
 
 // freeAddress is an address on which nobody listens, outside of the ports that
@@ -45,6 +43,7 @@ type fleetNode struct {
 	*program // nil: down
 	args     []string
 	addr     string
+	paused   bool // by SIGSTOP
 }
 
 // newFleet founds a cluster of n nodes.
@@ -174,67 +173,23 @@ func (p *fleet) addresses() string {
 // It is not parallel: its load would be one for the tests that measure times.
 func TestLeaderKilledUnderLoad(t *testing.T) {
 	p := newFleet(t, 3, "--log-level", "warn")
-	client, err := cluster.Dial(t.Context(), p.addresses(), &cluster.Options{TTL: time.Minute, Label: "cluster crash test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close(context.Background())
-	c := &crash{t: t, client: client, stop: make(chan struct{}), fails: make(chan error, 64)}
-	kept, err := client.Acquire(t.Context(), "kept", cluster.AcquireOptions{Value: []byte("value")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	env := []string{serverVariable + "=" + p.addresses()}
-	detached := start(t, env, "run", "kept/run", "--ttl", "1m", "--", "sleep", "1000")
-	var before *cluster.Lock
-	eventually(t, "the command's lock", func() bool {
-		before, err = client.Get(t.Context(), "kept/run", cluster.GetOptions{})
-		return err == nil && len(before.Holders) == 1
-	})
-	for i := range 6 {
-		c.wg.Go(func() { c.work(fmt.Sprintf("shared/%d", i/2)) })
-		c.wg.Go(func() { c.work(fmt.Sprintf("own/%d", i)) })
-	}
-	rounds := 4
+	h := p.hold([]string{serverVariable + "=" + p.addresses()})
+	kills := 4
 	if os.Getenv(soakVariable) != "" {
-		rounds = 40
+		kills = 40
 	}
-	progress := func() {
-		t.Helper()
-		from := c.grants.Load()
-		eventually(t, "progress", func() bool { return c.grants.Load() >= from+20 || len(c.fails) > 0 })
-	}
-	for round := range rounds {
-		progress()
-		dead := []*fleetNode{p.leader()}
-		if round == rounds-1 {
-			dead = p.nodes
+	for round := range kills {
+		if round == kills-1 {
+			p.kill(p.nodes...)
+			p.start(p.nodes...)
+			h.check("all killed")
+			break
 		}
-		p.kill(dead...)
-		if len(dead) == 1 {
-			p.leader()
-			progress() // with two of three
-			c.holdsStill(kept, round)
-		}
-		p.start(dead...)
-		c.holdsStill(kept, round)
+		dead := p.leader()
+		p.kill(dead)
+		h.check(fmt.Sprintf("round %d: with two of three", round))
+		p.start(dead)
+		h.check(fmt.Sprintf("round %d: with all three", round))
 	}
-	progress()
-	close(c.stop)
-	c.wg.Wait()
-	close(c.fails)
-	for err := range c.fails {
-		t.Error(err)
-	}
-	after, err := client.Get(t.Context(), "kept/run", cluster.GetOptions{})
-	if err != nil || len(after.Holders) != 1 || after.Holders[0].Token != before.Holders[0].Token {
-		t.Errorf("the lock of a command is %+v, %v; was %+v", after, err, before)
-	}
-	detached.signal(unix.SIGTERM)
-	detached.expect(143)
-	if err := kept.Release(context.Background()); err != nil {
-		t.Error(err)
-	}
-	p.equal()
-	t.Logf("%d grants acknowledged over %d kills, highest token %d", c.grants.Load(), rounds, c.acked.Load())
+	h.release()
 }

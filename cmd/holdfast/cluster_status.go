@@ -74,7 +74,7 @@ func surveyCluster(cmd *cobra.Command, hash bool) (*survey, error) {
 	}
 	first := s.seen
 	if leader, ok := memberOf(first, first.LeaderID); ok && first.LeaderID != first.NodeID {
-		if st, err := askMember(cmd, ctx, leader.ClientAddr, cluster.ClusterStatusOptions{}); err == nil && st.NodeID == leader.ID {
+		if st, err := askMember(cmd, ctx, leader, cluster.ClusterStatusOptions{}); err == nil {
 			s.seen = st
 		}
 	}
@@ -89,16 +89,10 @@ func surveyCluster(cmd *cobra.Command, hash bool) (*survey, error) {
 		case first.NodeID:
 			row.own = first
 		default:
-			asked.Go(func() { row.own, row.err = askMember(cmd, ctx, m.ClientAddr, cluster.ClusterStatusOptions{}) })
+			asked.Go(func() { row.own, row.err = askMember(cmd, ctx, m, cluster.ClusterStatusOptions{}) })
 		}
 	}
 	asked.Wait()
-	for i := range s.members {
-		if m := &s.members[i]; m.own != nil && m.own.NodeID != m.ID {
-			m.err = fmt.Errorf("node %s answers at its address", idText(m.own.NodeID))
-			m.own = nil
-		}
-	}
 	if hash {
 		s.compare(cmd)
 	}
@@ -114,8 +108,23 @@ func memberOf(s *cluster.ClusterStatus, id uint64) (cluster.Member, bool) {
 	return cluster.Member{}, false
 }
 
-// askMember asks the server at one address.
-func askMember(cmd *cobra.Command, ctx context.Context, address string, o cluster.ClusterStatusOptions) (*cluster.ClusterStatus, error) {
+// askMember asks one member. A follower sends its clients to the leader, at
+// times between their first word and their question: what another node answers
+// is no answer, and the member is asked anew.
+func askMember(cmd *cobra.Command, ctx context.Context, m cluster.Member, o cluster.ClusterStatusOptions) (*cluster.ClusterStatus, error) {
+	var other uint64
+	for range 10 {
+		st, err := askServer(cmd, ctx, m.ClientAddr, o)
+		if err != nil || st.NodeID == m.ID {
+			return st, err
+		}
+		other = st.NodeID
+	}
+	return nil, fmt.Errorf("node %s answers at its address", idText(other))
+}
+
+// askServer asks the server at one address, or whom that names.
+func askServer(cmd *cobra.Command, ctx context.Context, address string, o cluster.ClusterStatusOptions) (*cluster.ClusterStatus, error) {
 	if address == "" {
 		return nil, errors.New("its address for clients is not known")
 	}
@@ -129,61 +138,6 @@ func askMember(cmd *cobra.Command, ctx context.Context, address string, o cluste
 	}
 	defer closeClient(c)
 	return c.ClusterStatus(ctx, o)
-}
-
-// compare asks all that answered for the hash of their state as of one entry: of
-// the leader's last, or, while the cluster is at work, of one to come.
-func (s *survey) compare(cmd *cobra.Command) {
-	for _, ahead := range []uint64{0, 50, 1000, 20_000} {
-		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
-		target := s.seen.Applied
-		for _, m := range s.members {
-			if m.own == nil {
-				continue
-			}
-			if now, err := askMember(cmd, ctx, m.own.Server, cluster.ClusterStatusOptions{}); err == nil {
-				target = max(target, now.Applied)
-			}
-		}
-		target += ahead
-		var asked sync.WaitGroup
-		for i := range s.members {
-			m := &s.members[i]
-			if m.own == nil {
-				continue
-			}
-			asked.Go(func() {
-				st, err := askMember(cmd, ctx, m.own.Server, cluster.ClusterStatusOptions{WithHash: true, HashIndex: target})
-				if m.hash = ""; err == nil {
-					m.hash = st.StateHash
-				}
-			})
-		}
-		asked.Wait()
-		cancel()
-		if s.judge(target) {
-			return
-		}
-	}
-	s.differ = withCode(exitFailure, errors.New("the states could not be compared: the members did not come to the same entry in time; try again"))
-}
-
-// judge looks at the hashes; false if one is missing.
-func (s *survey) judge(index uint64) bool {
-	first := ""
-	for _, m := range s.members {
-		switch {
-		case m.own == nil:
-		case m.hash == "":
-			return false
-		case first == "":
-			first = m.hash
-		case m.hash != first:
-			s.differ = withCode(exitFailure, fmt.Errorf("the states of the members differ at entry %d: stop what writes, take a backup, and report this as a bug", index))
-		}
-	}
-	s.hashAt = index
-	return true
 }
 
 func (m *surveyed) role(leader uint64) string {

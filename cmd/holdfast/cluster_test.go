@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"holdfast/engine/cluster"
 )
 
@@ -84,5 +86,23 @@ func TestMemberThatIsNotReached(t *testing.T) {
 	}
 	if c := clusterStatus(t, s.on()); len(c.Members) != 1 || len(c.RemovedIDs) != 1 || c.RemovedIDs[0] != "0000000000000abc" {
 		t.Errorf("status is %+v", c)
+	}
+}
+
+// TestAnotherNodesAnswerIsNone: the state of one node is never shown, or
+// compared, as that of another.
+func TestAnotherNodesAnswerIsNone(t *testing.T) {
+	t.Parallel()
+	s := dev(t)
+	hash := cluster.ClusterStatusOptions{WithHash: true}
+	own, err := askServer(&cobra.Command{}, t.Context(), s.addr, hash)
+	if err != nil || own.StateHash == "" {
+		t.Fatalf("%+v, %v", own, err)
+	}
+	if st, err := askMember(&cobra.Command{}, t.Context(), cluster.Member{ID: own.NodeID, ClientAddr: s.addr}, hash); err != nil || st.StateHash != own.StateHash {
+		t.Errorf("the member itself: %+v, %v", st, err)
+	}
+	if st, err := askMember(&cobra.Command{}, t.Context(), cluster.Member{ID: own.NodeID + 1, ClientAddr: s.addr}, hash); err == nil || !strings.Contains(err.Error(), "answers at its address") {
+		t.Errorf("another member: %+v, %v", st, err)
 	}
 }

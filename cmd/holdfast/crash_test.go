@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,7 +52,7 @@ func TestServerKilledUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close(context.Background())
-	c := &crash{t: t, client: client, stop: make(chan struct{}), fails: make(chan error, 64)}
+	c := newLoad(t, client)
 	kept, err := client.Acquire(t.Context(), "kept", cluster.AcquireOptions{Value: []byte("value")})
 	if err != nil {
 		t.Fatal(err)
@@ -66,19 +65,13 @@ func TestServerKilledUnderLoad(t *testing.T) {
 		c.wg.Go(func() { c.work(fmt.Sprintf("own/%d", i)) })
 	}
 	for round := range rounds() {
-		before := c.grants.Load()
-		eventually(t, "progress", func() bool { return c.grants.Load() >= before+uint64(round%4)*20 || len(c.fails) > 0 })
+		c.progress(uint64(round%4) * 20)
 		kill(s.cmd.Process.Pid, unix.SIGKILL)
 		s.wait()
 		s = startService(t, "serve", "--data", data, "--listen", s.addr, "--log-level", "warn")
 		c.holdsStill(kept, round)
 	}
-	close(c.stop)
-	c.wg.Wait()
-	close(c.fails)
-	for err := range c.fails {
-		t.Error(err)
-	}
+	c.halt()
 	if h := s.holds(t, "kept/run"); h.Grant != runGrant {
 		t.Errorf("the lock of a command is held by grant %s, was by %s", h.Grant, runGrant)
 	}
@@ -88,6 +81,28 @@ func TestServerKilledUnderLoad(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("%d grants acknowledged over %d kills, highest token %d", c.grants.Load(), rounds(), c.acked.Load())
+}
+
+func newLoad(t *testing.T, client *cluster.Client) *crash {
+	return &crash{t: t, client: client, stop: make(chan struct{}), fails: make(chan error, 64)}
+}
+
+// progress waits until further grants were acknowledged.
+func (c *crash) progress(grants uint64) {
+	c.t.Helper()
+	from := c.grants.Load()
+	eventually(c.t, "progress", func() bool { return c.grants.Load() >= from+grants || len(c.fails) > 0 })
+}
+
+// halt ends the load, and tells what went wrong under it.
+func (c *crash) halt() {
+	c.t.Helper()
+	close(c.stop)
+	c.wg.Wait()
+	close(c.fails)
+	for err := range c.fails {
+		c.t.Error(err)
+	}
 }
 
 // holdsStill checks a lock that is held all the time.
@@ -145,20 +160,8 @@ func (c *crash) once(name string) error {
 	c.grants.Add(1)
 	// The grant is acknowledged: from here to its release the service must
 	// know it, through any number of kills.
-	l, err := c.client.Get(ctx, name, cluster.GetOptions{QueueLimit: 1})
-	if err != nil {
-		return fmt.Errorf("acknowledged grant %d: %w", n, err)
+	if err := holds(ctx, c.client, g); err != nil {
+		return err
 	}
-	if len(l.Holders) != 1 || l.Holders[0].Token != g.Token() {
-		return fmt.Errorf("acknowledged grant %d is lost: the lock is %+v", n, l)
-	}
-	if err := g.Err(); err != nil {
-		return fmt.Errorf("acknowledged grant %d: %w", n, err)
-	}
-	err = g.Release(ctx)
-	// While the server is down a release may stay pending; it is repeated.
-	for errors.Is(err, holdfast.ErrReleasePending) && ctx.Err() == nil {
-		err = g.Release(ctx)
-	}
-	return err
+	return released(ctx, g)
 }

@@ -175,7 +175,7 @@ func topOnce(cmd *cobra.Command, client *cluster.Client, f *topFlags) error {
 	}
 	o := cluster.ListOptions{PageSize: topPageSize, AllowStale: !status.Ready}
 	seen, err := members(cmd.Context(), client, status, func(ctx context.Context, address string) (*cluster.ClusterStatus, error) {
-		return askMember(cmd, ctx, address, cluster.ClusterStatusOptions{})
+		return askServer(cmd, ctx, address, cluster.ClusterStatusOptions{})
 	})
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func topLive(cmd *cobra.Command, f *topFlags, term *topTerminal) error {
 		term: term, client: client, line: line, model: newTopModel(f), rates: newTopRates(time.Now()),
 		colour: os.Getenv("NO_COLOR") == "", every: f.interval, quit: quit,
 		leaderOf: func(ctx context.Context, address string) (*cluster.ClusterStatus, error) {
-			return askMember(cmd, ctx, address, cluster.ClusterStatusOptions{})
+			return askServer(cmd, ctx, address, cluster.ClusterStatusOptions{})
 		},
 		queries: make(chan topQuery, 1), answers: make(chan topAnswer, 1), broken: make(chan error, 4),
 	}
