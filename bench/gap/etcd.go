@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -31,20 +32,52 @@ func (e Etcd) Command(i int, nodes []Node) []string {
 	}
 }
 
-// Status implements [Service].
+// Status implements [Service]. It reads the metrics: the call that is named
+// status waits for a read index, for seconds while leadership moves.
 func (e Etcd) Status(ctx context.Context, n Node) (Status, error) {
-	var st struct {
-		Header struct {
-			MemberID string `json:"member_id"`
-		}
-		Leader, RaftAppliedIndex string
-	}
-	if err := ask(ctx, "http://"+n.Client+"/v3/maintenance/status", &st); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Client+"/metrics", nil)
+	if err != nil {
 		return Status{}, err
 	}
-	led := st.Leader != "" && st.Leader != "0"
-	applied, err := number(st.RaftAppliedIndex)
-	return Status{Leads: led && st.Leader == st.Header.MemberID, Ready: led, Applied: applied}, err
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return Status{}, err
+	}
+	defer res.Body.Close()
+	return etcdStatus(res.Body)
+}
+
+// etcdStatus finds what a node says of itself among its metrics.
+func etcdStatus(metrics io.Reader) (st Status, err error) {
+	found := 0
+	s := bufio.NewScanner(metrics)
+	for s.Scan() {
+		name, value, _ := strings.Cut(s.Text(), " ")
+		switch name {
+		case "etcd_server_is_leader":
+			st.Leads = value == "1"
+		case "etcd_server_has_leader":
+			st.Ready = value == "1"
+		case "etcd_server_proposals_applied_total":
+			applied, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return st, err
+			}
+			st.Applied = uint64(applied)
+		default:
+			continue
+		}
+		found++
+	}
+	if err := s.Err(); err != nil {
+		return st, err
+	}
+	if found != 3 {
+		return st, errors.New("no metrics of etcd")
+	}
+	return st, nil
 }
 
 // Open implements [Service].

@@ -236,6 +236,21 @@ func TestLines(t *testing.T) {
 	}
 }
 
+func TestEtcdStatus(t *testing.T) {
+	const metrics = `# TYPE etcd_server_has_leader gauge
+etcd_server_has_leader 1
+etcd_server_is_leader 0
+etcd_server_proposals_applied_total 1.234567e+06
+etcd_server_proposals_pending 0
+`
+	if st, err := etcdStatus(strings.NewReader(metrics)); err != nil || st != (Status{Ready: true, Applied: 1234567}) {
+		t.Errorf("got %+v, %v", st, err)
+	}
+	if _, err := etcdStatus(strings.NewReader("etcd_server_is_leader 1\n")); err == nil {
+		t.Error("two are missing, and no error")
+	}
+}
+
 func TestTable(t *testing.T) {
 	out := func(gap, leader, all int) Outage { return Outage{Gap: ms(gap), Leader: ms(leader), All: ms(all)} }
 	var text strings.Builder

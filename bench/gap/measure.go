@@ -133,7 +133,7 @@ func (m *measuring) watch(ctx context.Context, killed, gone time.Duration) (Outa
 		if err == nil && m.line.now() > killed+window {
 			return out, nil
 		}
-		if !pause(ctx, 4*statusEvery) {
+		if !pause(ctx, statusEvery) {
 			return out, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}

@@ -79,7 +79,7 @@ type Outage struct {
 	// workers, of which the second came after the kill.
 	Gap time.Duration
 	// Leader is from the kill until another node said that it leads. It is
-	// asked every few milliseconds.
+	// asked every 20 ms.
 	Leader time.Duration
 	// All is from the kill until every worker had two grants after the end of
 	// the process: its first may have been on its way by then.

@@ -145,7 +145,7 @@ func (t *trio) end() {
 }
 
 const (
-	statusEvery = 5 * time.Millisecond
+	statusEvery = 20 * time.Millisecond
 	// patience is how long a cluster may take to do what it must.
 	patience = time.Minute
 )
