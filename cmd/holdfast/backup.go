@@ -44,7 +44,7 @@ instead.
 'holdfast restore' makes a new service of it.
 
 ` + backupExitTable,
-		Args: exactArgs("FILE"),
+		Args: filledArg("FILE"),
 	}
 	boolFlag(cmd.Flags(), &force, "force", "replace FILE if it exists")
 	boolFlag(cmd.Flags(), &stale, "stale", "take what the server that answers has, though it may not lead: it may be older than what was answered")
@@ -80,6 +80,18 @@ instead.
 		return printBackup(report, args[0], h, s, *format)
 	}
 	return cmd
+}
+
+// filledArg wants one argument that is not empty, as that of an unset variable
+// is.
+func filledArg(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		err := exactArgs(name)(cmd, args)
+		if err == nil && args[0] == "" {
+			err = usagef("%s is empty; see '%s --help'", name, cmd.CommandPath())
+		}
+		return err
+	}
 }
 
 // receiveBackup takes a backup, writes it to w, and checks it meanwhile.
@@ -123,7 +135,10 @@ func writeBackup(path string, force bool, take func(io.Writer) (backup.Header, *
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.part")
 	if err != nil {
-		return h, nil, err
+		if cause, ok := errors.AsType[*fs.PathError](err); ok {
+			err = cause.Err // the name of the temporary file would only confuse
+		}
+		return h, nil, fmt.Errorf("no file can be made in %s: %w", filepath.Dir(path), err)
 	}
 	defer func() {
 		f.Close()

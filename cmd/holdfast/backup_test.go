@@ -33,7 +33,7 @@ func TestBackupFile(t *testing.T) {
 	}
 	run(t, 64, s.on(), "backup", fifo, "--force").says("no ordinary file")
 	run(t, 64, s.on(), "backup", dir, "--force").says("no ordinary file")
-	run(t, 1, s.on(), "backup", filepath.Join(dir, "none", "backup"))
+	run(t, 1, s.on(), "backup", filepath.Join(dir, "none", "backup")).says("no file can be made in " + filepath.Join(dir, "none") + ": no such file or directory\n")
 	// Standard output has nothing but the backup, and it can be checked on its way.
 	out := run(t, 0, s.on(), "backup", "-")
 	out.says("a whole backup")

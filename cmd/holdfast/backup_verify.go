@@ -22,7 +22,7 @@ state. A file that was cut, or has one bit that is not as it was written, is
 refused by name. "-" reads standard input.
 
 ` + backupExitTable,
-		Args: exactArgs("FILE"),
+		Args: filledArg("FILE"),
 	}
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

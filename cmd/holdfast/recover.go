@@ -34,7 +34,7 @@ stopped and will never be started again on their old data.
 ` + epochRule + `
 
 ` + beginExitTable,
-		Args:                  exactArgs("OLD"),
+		Args:                  filledArg("OLD"),
 		DisableFlagsInUseLine: true,
 	}
 	b.register(cmd)

@@ -23,6 +23,8 @@ func TestRecoverFromAKilledServer(t *testing.T) {
 	args := []string{"recover", data, "--data", filepath.Join(dir, "new"), "--i-am-the-only-one", "--keep-domain"}
 	run(t, 1, nil, args...).says("in use")
 	s.kill9()
+	inside := filepath.Join(data, "new")
+	run(t, 1, nil, "recover", data, "--data", inside, "--i-am-the-only-one", "--keep-domain").says(inside+" lies inside "+data, "node's data directory")
 	b := begun(t, run(t, 0, nil, append(args, "-o", "json")...))
 	if b.Survivor == nil || b.Survivor.Last < b.Survivor.Committed || b.LastNumber != last.Number || b.Ended["grants"] != 1 {
 		t.Errorf("%+v, %+v", b, b.Survivor)

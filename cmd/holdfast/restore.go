@@ -73,6 +73,10 @@ func (b *beginning) options(cmd *cobra.Command) (backup.Options, error) {
 		return o, usagef("want one of --keep-domain (the one service that goes on) and --new-domain (a copy that no gate accepts): there is no default, because a wrong guess loses data; see '%s --help'", cmd.CommandPath())
 	case b.fresh && b.above != "":
 		return o, usagef("--above goes with --keep-domain: numbers of a new domain have no order with those before")
+	case cmd.Flags().Changed("above") && b.above == "":
+		// A script's variable was empty. As if it were not given, a second
+		// restore of the day would give out the first one's numbers.
+		return o, usagef("nothing is given with --above: want a token or a number, or the flag left out, which is right for the first restore of a day only")
 	}
 	return o, b.parseAbove(&o)
 }
@@ -107,7 +111,7 @@ is for. Stop what is left of the old service first.
 ` + epochRule + `
 
 ` + beginExitTable,
-		Args:                  exactArgs("FILE"),
+		Args:                  filledArg("FILE"),
 		DisableFlagsInUseLine: true,
 	}
 	b.register(cmd)

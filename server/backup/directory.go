@@ -74,6 +74,9 @@ func (d *directory) choose(dir string) error {
 		return fmt.Errorf("%w: %s is a link to nowhere", ErrPlace, place)
 	}
 	d.place, d.beside = place, place+unfinished
+	if node, inside := insideNode(place); inside {
+		return fmt.Errorf("%w: %s lies inside %s, which is a node's data directory, and stays as it is: choose a place of its own", ErrPlace, place, node)
+	}
 	names, err := os.ReadDir(place)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -88,6 +91,30 @@ func (d *directory) choose(dir string) error {
 			ErrNotEmpty, place, names[0].Name(), place, place)
 	}
 	return nil
+}
+
+// insideNode finds out whether place, which may not exist, lies inside a node's
+// data directory.
+func insideNode(place string) (node string, inside bool) {
+	up := filepath.Dir(place)
+	for up != filepath.Dir(up) {
+		real, err := filepath.EvalSymlinks(up)
+		if err == nil {
+			up = real
+			break
+		}
+		up = filepath.Dir(up)
+	}
+	for ; ; up = filepath.Dir(up) {
+		if _, err := os.Stat(filepath.Join(up, "META")); err == nil {
+			if _, err := os.Stat(filepath.Join(up, "LOCK")); err == nil {
+				return up, true
+			}
+		}
+		if up == filepath.Dir(up) {
+			return "", false
+		}
+	}
 }
 
 // claim makes the directory beside the place, locked until close. One that an

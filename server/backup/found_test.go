@@ -277,6 +277,22 @@ func TestRestoreRefuses(t *testing.T) {
 	if _, err := os.Stat(theirs.Dir + unfinished + "/photos"); err != nil {
 		t.Error(err)
 	}
+	node := options(t).Dir
+	mustDo(t, os.MkdirAll(node, 0o700))
+	for _, name := range []string{"META", "LOCK"} {
+		mustDo(t, os.WriteFile(filepath.Join(node, name), nil, 0o600))
+	}
+	mustDo(t, os.Symlink(node, node+".link"))
+	for _, dir := range []string{node + "/new", node + "/deep/er", node + ".link/new"} {
+		o := options(t)
+		o.Dir = dir
+		if _, _, err := Restore(bytes.NewReader(file), o); !errors.Is(err, ErrPlace) || !strings.Contains(err.Error(), "inside "+node) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	if names, err := os.ReadDir(node); err != nil || len(names) != 2 {
+		t.Errorf("the node's directory has %v, %v", names, err)
+	}
 	damaged := options(t)
 	if _, _, err := Restore(bytes.NewReader(file[:len(file)-1]), damaged); !errors.Is(err, ErrTruncated) {
 		t.Error(err)
