@@ -19,12 +19,17 @@ func (s *story) report(h heard) {
 		return
 	case stage.SaidPulse:
 		e.Text = fmt.Sprintf("♥ renewed: may rely on its lease for another %v", left)
-		if n == 0 {
+		switch {
+		case h.from.queued:
 			e.Text = "♥ renewed, while it waits in the queue"
+		case n == 0:
+			e.Text = "♥ renewed, while it holds nothing"
 		}
 	case stage.SaidQueued:
+		h.from.queued = true
 		e.Text = fmt.Sprintf("waits for %q: somebody holds it, as far as the service knows", drillLock)
 	case stage.SaidAcquired:
+		h.from.queued = false
 		e.Text = fmt.Sprintf("holds %q with token %d", drillLock, n)
 		if h.said.Took > s.flags.ttl/4 {
 			e.Text += fmt.Sprintf(", after waiting %v", h.said.Took.Round(10*time.Millisecond))
@@ -78,7 +83,7 @@ func (s *story) judge(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	s.out.table(s.writes)
-	wrong := s.compare(lines, last)
+	wrong := append(s.compare(lines, last), s.wrong...)
 	found := stage.Corruption(lines)
 	v := event{Event: "verdict", Value: last.Value, Verdict: "whole", Expected: "whole"}
 	if len(found) > 0 {

@@ -82,3 +82,51 @@ func TestDrillFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestDrillJudgesItsCluster: what must outlive the leader is compared, and what
+// differs counts against the theory.
+func TestDrillJudgesItsCluster(t *testing.T) {
+	t.Parallel()
+	at := func(holder string, n uint64, queue ...string) sight { return sight{holder, drillToken(n), queue} }
+	before := at("A", 5, "B", "C")
+	other := drillToken(5)
+	other.Incarnation++
+	for name, c := range map[string]struct {
+		after   sight
+		mayPass bool
+		right   bool
+	}{
+		"the same":                        {at("A", 5, "B", "C"), false, true},
+		"the queue moved on":              {at("B", 6, "C"), true, true},
+		"the queue moved on too soon":     {at("B", 6, "C"), false, false},
+		"the grant is lost":               {sight{}, true, false},
+		"the number is used again":        {at("B", 5, "C"), true, false},
+		"a number is left out":            {at("B", 7, "C"), true, false},
+		"the queue is lost":               {at("A", 5), true, false},
+		"the queue's order is lost":       {at("A", 5, "C", "B"), true, false},
+		"another one passed the first":    {at("C", 6, "B"), true, false},
+		"who waits is lost, and it moved": {at("B", 6), true, false},
+		"another token with that number":  {sight{"A", other, []string{"B", "C"}}, true, false},
+	} {
+		s := &story{}
+		if text := s.compareSights(before, c.after, c.mayPass); (len(s.wrong) == 0) != c.right || text == "" {
+			t.Errorf("%s: it says %q, and objects %q", name, text, s.wrong)
+		}
+	}
+	nodes := &drillCluster{nodes: []*drillNode{{name: "n1"}, {name: "n2"}, {name: "n3"}}}
+	for _, c := range []struct {
+		hashes []string
+		right  bool
+	}{
+		{[]string{"x", "x", "x"}, true},
+		{[]string{"x", "x", "y"}, false},
+		{[]string{"y", "x", "x"}, false},
+		{[]string{"x", "y", "x"}, false},
+		{[]string{"", "", ""}, false},
+	} {
+		s := &story{nodes: nodes}
+		if text := s.compareStates(c.hashes, 7); (len(s.wrong) == 0) != c.right || !strings.Contains(text, "entry 7") {
+			t.Errorf("%q: it says %q, and objects %q", c.hashes, text, s.wrong)
+		}
+	}
+}

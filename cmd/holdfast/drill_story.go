@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"holdfast/engine/cluster"
@@ -22,17 +23,22 @@ type story struct {
 	worker  []string // how a worker's process is started
 	watcher *cluster.Client
 	out     *teller
+	nodes   *drillCluster // nil: the service is in this process
+	dead    *drillNode    // the node that was killed
 
 	a, b    *player
 	ledger  *stage.Ledger
 	said    chan heard
 	service chan cluster.Event // expiries, as the service tells them
 	writes  []attempt
+	early   []heard  // told already, and not yet awaited
+	wrong   []string // what the acts saw that is not as the theory says
 }
 
 // A player is one worker process of the play.
 type player struct {
 	name, value string
+	queued      bool // it said so, and has not got the lock yet
 	*stage.Process
 }
 
@@ -81,6 +87,9 @@ func (s *story) play(ctx context.Context) (ok bool, err error) {
 	if s.fencing {
 		acts = append(acts, s.pausedInside)
 	}
+	if s.nodes != nil {
+		acts = append(acts, s.together)
+	}
 	for _, act := range acts {
 		if err := act(ctx); err != nil {
 			return false, err
@@ -113,13 +122,17 @@ func (s *story) hire(ctx context.Context, name, value, place string) (*player, e
 	if s.fencing {
 		how = stage.Always
 	}
+	ttl := s.flags.ttl
+	if s.flags.killLeader && name == "B" {
+		ttl = drillWaiterTTL
+	}
 	process, err := stage.StartProcess(ctx, s.worker, stage.WorkerSpec{
-		Name: name, Value: value, TTL: s.flags.ttl, Server: s.addr, Lock: drillLock, Ledger: place, Fencing: how,
+		Name: name, Value: value, TTL: ttl, Server: s.addr, Lock: drillLock, Ledger: place, Fencing: how,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p := &player{name, value, process}
+	p := &player{name: name, value: value, Process: process}
 	go func() {
 		for said := range p.Said() {
 			select {
@@ -156,32 +169,39 @@ func (s *story) listen(ctx context.Context) {
 	}
 }
 
+// patience is how long the story waits for what must come.
+func (s *story) patience() time.Duration {
+	if s.nodes != nil {
+		return 10*s.flags.ttl + drillPatience
+	}
+	return 10*s.flags.ttl + 20*time.Second
+}
+
 // await tells what is heard until worker p says what; it fails when a worker
 // reports an error or ends, or when nothing comes for long.
 func (s *story) await(ctx context.Context, p *player, what ...string) (stage.Said, error) {
-	patience := time.NewTimer(10*s.flags.ttl + 20*time.Second)
+	for i, h := range s.early {
+		if h.from == p && slices.Contains(what, h.said.Event) {
+			s.early = slices.Delete(s.early, i, i+1)
+			return h.said, nil
+		}
+	}
+	patience := time.NewTimer(s.patience())
 	defer patience.Stop()
 	for {
 		select {
 		case h := <-s.said:
-			switch h.said.Event {
-			case stage.SaidEnded:
-				return stage.Said{}, fmt.Errorf("before it was done: %s", h.said.Text)
-			case stage.SaidError:
-				return stage.Said{}, fmt.Errorf("worker %s: %s", h.from.name, h.said.Text)
+			if err := s.hear(h); err != nil {
+				return stage.Said{}, err
 			}
-			s.report(h)
+			if h.from == p && slices.Contains(what, h.said.Event) {
+				return h.said, nil
+			}
 			if h.from != p {
-				continue
-			}
-			for _, w := range what {
-				if h.said.Event == w {
-					return h.said, nil
-				}
+				s.keep(h)
 			}
 		case ev := <-s.service:
-			s.out.tell(event{Event: "expired", Worker: "service", Token: ev.Token.String(),
-				Text: fmt.Sprintf("has not heard of the holder of token %d for a whole TTL: the lease has run out", ev.Token.Number)})
+			s.expired(ev)
 		case <-patience.C:
 			return stage.Said{}, fmt.Errorf("worker %s did not come to %q in time", p.name, what)
 		case <-ctx.Done():
@@ -190,8 +210,63 @@ func (s *story) await(ctx context.Context, p *player, what ...string) (stage.Sai
 	}
 }
 
+// meanwhile tells what is heard until do has returned. What a worker says
+// meanwhile can still be awaited.
+func (s *story) meanwhile(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	for {
+		select {
+		case h := <-s.said:
+			if err := s.hear(h); err != nil {
+				cancel()
+				<-done
+				return err
+			}
+			s.keep(h)
+		case ev := <-s.service:
+			s.expired(ev)
+		case err := <-done:
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			return err
+		}
+	}
+}
+
+// keep keeps what a player said before it was awaited, until the player is told
+// its next word.
+func (s *story) keep(h heard) {
+	if h.said.Event != stage.SaidPulse {
+		s.early = append(s.early, h)
+	}
+}
+
+// hear tells what a player said; it returns an error if that is none of the
+// story.
+func (s *story) hear(h heard) error {
+	switch h.said.Event {
+	case stage.SaidEnded:
+		return fmt.Errorf("before it was done: %s", h.said.Text)
+	case stage.SaidError:
+		return fmt.Errorf("worker %s: %s", h.from.name, h.said.Text)
+	}
+	s.report(h)
+	return nil
+}
+
+// expired tells that the service has given a holder up.
+func (s *story) expired(ev cluster.Event) {
+	s.out.tell(event{Event: "expired", Worker: "service", Token: ev.Token.String(),
+		Text: fmt.Sprintf("has not heard of the holder of token %d for a whole TTL: the lease has run out", ev.Token.Number)})
+}
+
 // step tells worker p a word and awaits what it says.
 func (s *story) step(ctx context.Context, p *player, until, word string) (stage.Said, error) {
+	s.early = slices.DeleteFunc(s.early, func(h heard) bool { return h.from == p })
 	if err := p.Tell(word); err != nil {
 		return stage.Said{}, err
 	}
@@ -229,7 +304,11 @@ func (s *story) goodDay(ctx context.Context) error {
 
 // pausedBefore is the disaster: A is stopped when it is about to write.
 func (s *story) pausedBefore(ctx context.Context) error {
-	s.out.enter("paused-before", "The disaster: A is paused just before its write")
+	title := "The disaster: A is paused just before its write"
+	if s.flags.killLeader {
+		title += ", and the leader is killed while B waits"
+	}
+	s.out.enter("paused-before", title)
 	if _, err := s.step(ctx, s.a, stage.SaidAcquired, stage.DoAcquire); err != nil {
 		return err
 	}
@@ -239,7 +318,7 @@ func (s *story) pausedBefore(ctx context.Context) error {
 	if _, err := s.step(ctx, s.a, stage.SaidLooked, stage.DoPoise); err != nil {
 		return err
 	}
-	if err := s.freezeAndReplace(ctx); err != nil {
+	if err := s.freezeAndReplace(ctx, s.flags.killLeader); err != nil {
 		return err
 	}
 	return s.wake(ctx)
@@ -255,20 +334,31 @@ func (s *story) pausedInside(ctx context.Context) error {
 	if _, err := s.step(ctx, s.a, stage.SaidInside, stage.DoInside); err != nil {
 		return err
 	}
-	if err := s.freezeAndReplace(ctx); err != nil {
+	if err := s.freezeAndReplace(ctx, false); err != nil {
 		return err
 	}
 	s.out.tell(event{Event: "door-free", Worker: "gate", Text: "the door was not held: B armed the gate and wrote while A stood still inside"})
 	return s.wake(ctx)
 }
 
-// freezeAndReplace stops A for real and lets B do a whole run.
-func (s *story) freezeAndReplace(ctx context.Context) error {
+// freezeAndReplace stops A for real and lets B do a whole run. If the leader is
+// to be killed, then while B waits: what must outlive it is the most just then.
+func (s *story) freezeAndReplace(ctx context.Context, kill bool) error {
 	if err := s.a.Freeze(ctx); err != nil {
 		return err
 	}
 	s.out.tell(event{Event: "stopped", Worker: "A", Text: "stopped by SIGSTOP: it renews no more, and does not know that it stands still"})
-	if _, err := s.step(ctx, s.b, stage.SaidAcquired, stage.DoAcquire); err != nil {
+	if kill {
+		if _, err := s.step(ctx, s.b, stage.SaidQueued, stage.DoAcquire); err != nil {
+			return err
+		}
+		if err := s.killLeader(ctx); err != nil {
+			return err
+		}
+		if _, err := s.await(ctx, s.b, stage.SaidAcquired); err != nil {
+			return err
+		}
+	} else if _, err := s.step(ctx, s.b, stage.SaidAcquired, stage.DoAcquire); err != nil {
 		return err
 	}
 	return s.run(ctx, s.b)

@@ -13,21 +13,22 @@ import (
 // An event is one thing that happened in the drill; with -o json each is one
 // line. Tokens and numbers are strings, as everywhere in JSON.
 type event struct {
-	AtMS       int64  `json:"at_ms"` // since the drill began
-	Fencing    string `json:"fencing,omitempty"`
-	Act        string `json:"act,omitempty"`
-	Event      string `json:"event"`
-	Worker     string `json:"worker,omitempty"`
-	PID        int    `json:"pid,omitempty"`
-	Token      string `json:"token,omitempty"`
-	Number     string `json:"token_number,omitempty"`
-	Seen       string `json:"seen,omitempty"` // refused: the gate's mark
-	SeenNumber string `json:"seen_number,omitempty"`
-	Value      string `json:"value,omitempty"`
-	Verdict    string `json:"verdict,omitempty"`  // accepted, refused; whole, corrupted
-	Expected   string `json:"expected,omitempty"` // verdict: what the theory says
-	Holds      bool   `json:"as_theory_says,omitempty"`
-	Text       string `json:"text,omitempty"`
+	AtMS       int64    `json:"at_ms"` // since the drill began
+	Fencing    string   `json:"fencing,omitempty"`
+	Act        string   `json:"act,omitempty"`
+	Event      string   `json:"event"`
+	Worker     string   `json:"worker,omitempty"`
+	PID        int      `json:"pid,omitempty"`
+	Token      string   `json:"token,omitempty"`
+	Number     string   `json:"token_number,omitempty"`
+	Seen       string   `json:"seen,omitempty"` // refused: the gate's mark
+	SeenNumber string   `json:"seen_number,omitempty"`
+	Value      string   `json:"value,omitempty"`
+	Verdict    string   `json:"verdict,omitempty"`      // accepted, refused; whole, corrupted
+	Expected   string   `json:"expected,omitempty"`     // verdict: what the theory says
+	Hashes     []string `json:"state_hashes,omitempty"` // states: of each node, in order
+	Holds      bool     `json:"as_theory_says,omitempty"`
+	Text       string   `json:"text,omitempty"`
 }
 
 // A teller prints the drill: as a story, or as JSON. The story's goroutine
@@ -51,10 +52,27 @@ func (t *teller) line(format string, args ...any) {
 	}
 }
 
-func (t *teller) opening(addr string, o drillFlags) {
+func (t *teller) opening(o drillFlags) {
 	ledger := map[string]string{gateSQLite: "SQLite", gatePostgres: "PostgreSQL", gateFile: "a file"}[o.gate]
-	t.line("Holdfast drill: one lock %q, two workers, one ledger in %s. TTL %v.", drillLock, ledger, o.ttl)
+	patient := ""
+	if o.killLeader {
+		patient = fmt.Sprintf("; B's is %v, which outlasts an election", drillWaiterTTL)
+	}
+	t.line("Holdfast drill: one lock %q, two workers, one ledger in %s. TTL %v%s.", drillLock, ledger, o.ttl, patient)
+}
+
+// service says where the service is.
+func (t *teller) service(addr string) {
 	t.tell(event{Event: "service", Worker: "service", Text: fmt.Sprintf("lock service at %s, data in a temporary directory", addr)})
+}
+
+// nodes says where the nodes of the service are, and who leads.
+func (t *teller) nodes(c *drillCluster, lead *drillNode, term uint64) {
+	for _, node := range c.nodes {
+		t.tell(event{Event: "node", Worker: node.name, PID: node.PID(),
+			Text: fmt.Sprintf("node of the lock service, pid %d, at %s, data in a temporary directory", node.PID(), node.addr)})
+	}
+	t.tell(event{Event: "leader", Worker: lead.name, Text: fmt.Sprintf("leads in term %d", term)})
 }
 
 func (t *teller) begin(fencing bool) {
@@ -122,7 +140,7 @@ func (t *teller) table(writes []attempt) {
 }
 
 // closing sums up.
-func (t *teller) closing(plays []bool, holds bool) {
+func (t *teller) closing(plays []bool, killed, holds bool) {
 	t.fencing, t.act = "", ""
 	text := "The drill did not go as the theory says. That is a defect; please report it with this output."
 	switch {
@@ -132,6 +150,9 @@ func (t *teller) closing(plays []bool, holds bool) {
 		text = "The lock could not prevent the second holder; the gate made it harmless."
 	case holds:
 		text = "Nothing malfunctioned, and yet the ledger is corrupted: a lease plus a pause equals two holders."
+	}
+	if holds && killed {
+		text += " And the leader died in the middle: no grant, no place in the queue and no number died with it."
 	}
 	t.line("")
 	t.tell(event{Event: "end", Worker: "drill", Holds: holds, Text: text})

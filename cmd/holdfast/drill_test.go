@@ -98,60 +98,73 @@ func TestDrillStory(t *testing.T) {
 	}
 }
 
-// TestDrillLeavesNothing ends the drill while a worker stands still, by
-// Ctrl-C, by SIGKILL, and by a reader of its output that leaves (drill | head):
-// no process may be left, and no file.
+// drillEnds are the ways in which a drill ends early; SIGPIPE is a reader of its
+// output that leaves (drill | head).
+var drillEnds = map[string]syscall.Signal{"interrupt": syscall.SIGINT, "terminate": syscall.SIGTERM, "kill": syscall.SIGKILL, "reader leaves": syscall.SIGPIPE}
+
+// TestDrillLeavesNothing ends the drill while a worker stands still: no process
+// may be left, and no file.
 func TestDrillLeavesNothing(t *testing.T) {
-	for name, sig := range map[string]syscall.Signal{"interrupt": syscall.SIGINT, "terminate": syscall.SIGTERM, "kill": syscall.SIGKILL, "reader leaves": syscall.SIGPIPE} {
+	for name, sig := range drillEnds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd, dir := drillRun(t, "--ttl", "2s", "--fencing", "on", "-o", "json")
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			var pids []int
-			lines := bufio.NewScanner(out)
-			for lines.Scan() {
-				e := drillEvents(t, lines.Bytes())[0]
-				if e.Event == "started" {
-					pids = append(pids, e.PID)
-				}
-				if e.Event == "stopped" {
-					break
-				}
-			}
-			if len(pids) != 2 {
-				t.Fatalf("workers %v before the stop: want 2", pids)
-			}
-			end := func() error { return cmd.Process.Signal(sig) }
-			if sig == syscall.SIGPIPE {
-				end = out.Close
-			}
-			if err := end(); err != nil {
-				t.Fatal(err)
-			}
-			for lines.Scan() {
-			}
-			_ = cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); sig != syscall.SIGKILL && code != exitSignal+int(sig) {
-				t.Errorf("exit code %d, want %d", code, exitSignal+int(sig))
-			}
-			for _, pid := range pids {
-				awaitGone(t, pid)
-			}
-			if sig == syscall.SIGKILL { // the sweeper outlives the drill by a moment
-				eventually(t, "an empty directory for temporary files", func() bool { return len(leftovers(t, dir)) == 0 })
-			}
-			if left := leftovers(t, dir); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
-			}
-			eventually(t, "the end of the sweeper", func() bool { return len(sweepersOf(t, dir)) == 0 })
+			endDrill(t, cmd, dir, sig, "stopped", 2)
 		})
 	}
+}
+
+// endDrill starts a drill that prints JSON, ends it by sig at an event, and
+// holds that it leaves nothing; until then it must have told of so many
+// processes.
+func endDrill(t *testing.T, cmd *exec.Cmd, dir string, sig syscall.Signal, at string, processes int) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		e := drillEvents(t, lines.Bytes())[0]
+		if e.Event == "started" || e.Event == "node" {
+			pids = append(pids, e.PID)
+		}
+		if e.Event == at {
+			break
+		}
+	}
+	if len(pids) != processes {
+		t.Errorf("processes %v before %q: want %d", pids, at, processes)
+	}
+	end := func() error { return cmd.Process.Signal(sig) }
+	if sig == syscall.SIGPIPE {
+		end = out.Close
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); sig != syscall.SIGKILL && code != exitSignal+int(sig) {
+		t.Errorf("exit code %d, want %d: %s", code, exitSignal+int(sig), &errs)
+	}
+	for _, pid := range pids {
+		awaitGone(t, pid)
+	}
+	if sig == syscall.SIGKILL { // the sweeper outlives the drill by a moment
+		eventually(t, "an empty directory for temporary files", func() bool { return len(leftovers(t, dir)) == 0 })
+	}
+	if left := leftovers(t, dir); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	eventually(t, "the end of the sweeper", func() bool { return len(sweepersOf(t, dir)) == 0 })
 }
 
 // TestDrillWhoseOutputIsLost: a story that nobody got was not told.

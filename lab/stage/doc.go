@@ -12,6 +12,7 @@
 //     for real; [StartInProcess] runs the same program in this process, for
 //     systems without such signals, with its line and its clock made to stand
 //     still.
+//   - A [Node] is a process of a lock service that is a cluster of several.
 //   - A [Sweeper] is a process that removes a directory of [MakeDir] when the
 //     program that started it has ended, however it ended.
 //

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,20 +79,14 @@ func (p *Process) pipes() (theirs []*os.File, err error) {
 	return []*os.File{read, write}, nil
 }
 
-// start starts the process, from a thread that lives as long as it does.
+// start starts the process, and whoever listens to it.
 func (p *Process) start(ctx context.Context) error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err := p.cmd.Start(); err != nil {
-			started <- err
-			return
-		}
-		p.said = newSayings(ctx)
-		started <- nil
-		p.listen()
-	}()
-	return <-started
+	p.said = newSayings(ctx)
+	err := startBound(p.cmd, p.listen)
+	if err != nil {
+		p.said.close()
+	}
+	return err
 }
 
 // listen passes on what the worker says, to its end, and waits for it.
