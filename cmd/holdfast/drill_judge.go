@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,7 +84,7 @@ func (s *story) judge(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	s.out.table(s.writes)
-	wrong := append(s.compare(lines, last), s.wrong...)
+	wrong := s.compare(lines, last)
 	found := stage.Corruption(lines)
 	v := event{Event: "verdict", Value: last.Value, Verdict: "whole", Expected: "whole"}
 	if len(found) > 0 {
@@ -114,8 +115,10 @@ func (s *story) judge(ctx context.Context) (bool, error) {
 
 // compare returns how the writes differ from what each act must bring: in the
 // good day A's write; in each other act B's with the next number, then A's
-// late one, which lands with fencing off and is refused with it on.
+// late one, which lands with fencing off and is refused with it on. What the
+// acts saw themselves comes first.
 func (s *story) compare(lines []stage.Line, last stage.Invoice) (wrong []string) {
+	wrong = slices.Clone(s.wrong)
 	miss := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	acts := 2
 	if s.fencing {

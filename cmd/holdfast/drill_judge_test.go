@@ -55,6 +55,10 @@ func TestDrillCanFail(t *testing.T) {
 			if (len(wrong) == 0) != c.right {
 				t.Errorf("compare found %q", wrong)
 			}
+			s.missed("the queue was lost")
+			if lost := s.compare(make([]stage.Line, c.lines), stage.Invoice{Worker: c.writer.name, Value: c.writer.value}); len(lost) != len(wrong)+1 {
+				t.Errorf("with what an act saw it found %q", lost)
+			}
 		})
 	}
 }
