@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"holdfast/driver"
 	"holdfast/engine/cluster"
 )
 
@@ -78,7 +80,9 @@ rest itself. It is sent the log, and has a vote as soon as it has caught up:
 		defer closeClient(client)
 		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 		defer cancel()
-		members, err := client.AddMember(ctx, cluster.Member{Name: args[0], PeerAddr: peer}, operatorName())
+		members, err := afterOtherChange(ctx, func() ([]cluster.Member, error) {
+			return client.AddMember(ctx, cluster.Member{Name: args[0], PeerAddr: peer}, operatorName())
+		})
 		if err != nil {
 			return err
 		}
@@ -119,7 +123,9 @@ leads, it hands leadership over first.
 		defer closeClient(client)
 		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 		defer cancel()
-		left, err := client.RemoveMember(ctx, name, id, operatorName())
+		left, err := afterOtherChange(ctx, func() ([]cluster.Member, error) {
+			return client.RemoveMember(ctx, name, id, operatorName())
+		})
 		if err != nil {
 			return missingMember(err)
 		}
@@ -181,6 +187,31 @@ log. Sessions and locks are kept.
 		return err
 	}
 	return cmd
+}
+
+// afterOtherChange repeats a change of members while another one is under way:
+// most take a moment, such as that of a leader which tells its own address. One
+// that takes longer than ctx is told as it is.
+func afterOtherChange(ctx context.Context, change func() ([]cluster.Member, error)) ([]cluster.Member, error) {
+	again := time.NewTicker(200 * time.Millisecond)
+	defer again.Stop()
+	var busy error
+	for {
+		members, err := change()
+		switch {
+		case driver.KindOf(err) == driver.Busy:
+			busy = err
+		case busy != nil && ctx.Err() != nil:
+			return nil, busy
+		default:
+			return members, err
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil, busy
+		}
+	}
 }
 
 // missingMember gives the error about a member that does not exist its exit

@@ -168,12 +168,17 @@ func (h *held) fill(round int) {
 	for i := range value {
 		value[i] = byte(rand.Uint32())
 	}
+	client, err := cluster.Dial(t.Context(), h.p.addresses(), &cluster.Options{Label: "filler"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close(context.Background()) // and with it, the session
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
 			for i := w; i < bulk && t.Context().Err() == nil; i += 8 {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				_, err := h.load.client.Put(ctx, fmt.Sprint("bulk/", i), append([]byte(fmt.Sprintf("%d/%d/", round, i)), value[:4000]...), cluster.PutOptions{})
+				_, err := client.Put(ctx, fmt.Sprint("bulk/", i), append([]byte(fmt.Sprintf("%d/%d/", round, i)), value[:4000]...), cluster.PutOptions{})
 				cancel()
 				if err != nil {
 					t.Errorf("put %d: %v", i, err)
