@@ -149,6 +149,9 @@ func (d *disk) call(j diskJob) diskResult {
 		r.free, r.reserve, r.err = d.store.Space()
 	}
 	r.took = d.now() - start
+	if j.append != nil && r.err == nil {
+		j.append.Decode() // a received snapshot: here, and not on the loop
+	}
 	if !j.space {
 		d.failed = r.err
 	}

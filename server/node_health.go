@@ -16,6 +16,10 @@ type health struct {
 	silent bool          // it took twice too long: until a probe is synced
 	probed bool          // the probe was handed over
 
+	// least is the smallest TTL of leastOf sessions, as of leastAt.
+	least, leastAt time.Duration
+	leastOf        int
+
 	spaceAsked    time.Duration
 	free, reserve uint64
 	low           bool // below the watermark
@@ -101,7 +105,6 @@ func (l *loop) collectDisk() {
 		case r.snapshot != nil:
 			l.snapshot.busy = false
 			l.n.met.snapshots.Inc()
-			l.n.met.steps.WithLabelValues(stepWrite).Observe(r.took.Seconds())
 			l.check(l.m.SnapshotSaved(r.snapshot))
 		case r.probe:
 			l.health.silent, l.health.probed = false, false
@@ -168,21 +171,35 @@ func (l *loop) checkDisk() {
 }
 
 // diskLimit is min(election timeout, smallest T/4). While a snapshot is
-// written, which is large, it is ten times that.
+// written, or a received one is written and decoded, which is large, it is ten
+// times that.
 func (l *loop) diskLimit() time.Duration {
 	limit := electionTicks * l.n.cfg.Tick
-	l.m.State().EachSessionTiming(func(t core.SessionTiming) bool {
-		limit = min(limit, t.TTL/4)
-		return true
-	})
-	if l.snapshot.busy {
+	limit = min(limit, l.leastTTL()/4)
+	if l.snapshot.busy || l.m.State().Index() < l.net.received {
 		limit *= 10
 	}
 	return limit
 }
 
-// snapshotting is a snapshot under way: encoded by a goroutine of its own,
-// then written by the disk's.
+// leastTTL is the smallest of all sessions. It looks at all of them, thus at
+// most once a second unless there are more or fewer.
+func (l *loop) leastTTL() time.Duration {
+	h, now, n := &l.health, l.n.now(), l.m.State().SessionCount()
+	if h.leastAt != 0 && now-h.leastAt < time.Second && h.leastOf == n {
+		return h.least
+	}
+	h.least, h.leastAt, h.leastOf = core.MaxTTL, now, n
+	l.m.State().EachSessionTiming(func(t core.SessionTiming) bool {
+		h.least = min(h.least, t.TTL)
+		return true
+	})
+	return h.least
+}
+
+// snapshotting is a snapshot under way: encoded and staged by a goroutine of
+// its own, so that no batch of the log waits for its bytes, then put in its
+// place by the disk's (D4).
 type snapshotting struct {
 	busy    bool
 	encoded chan encodedSnapshot
@@ -190,8 +207,10 @@ type snapshotting struct {
 
 type encodedSnapshot struct {
 	snap *raftpb.Snapshot
-	took time.Duration
-	err  error
+	err  error // of the encoding
+	disk error // of the store
+	// How long each step took.
+	encode, stage time.Duration
 }
 
 // snapshotDue says whether what was applied and logged since the newest snapshot
@@ -208,10 +227,13 @@ func (l *loop) takeSnapshot() {
 	case e := <-s.encoded:
 		if e.err != nil {
 			l.fail(&replica.HaltError{Err: fmt.Errorf("encoding a snapshot: %w", e.err)})
+		} else if e.disk != nil {
+			l.fail(fmt.Errorf("%w: writing a snapshot: %w", ErrPoisoned, e.disk))
 		} else if e.snap.GetMetadata().GetIndex() <= l.net.received {
 			s.busy = false // a received one overtook it
 		} else if l.failed == nil && !l.health.stopping {
-			l.n.met.steps.WithLabelValues(stepEncode).Observe(e.took.Seconds())
+			l.n.met.steps.WithLabelValues(stepEncode).Observe(e.encode.Seconds())
+			l.n.met.steps.WithLabelValues(stepWrite).Observe(e.stage.Seconds())
 			l.push(diskJob{snapshot: e.snap})
 		}
 	default:
@@ -224,9 +246,14 @@ func (l *loop) takeSnapshot() {
 	s.busy, s.encoded = true, make(chan encodedSnapshot, 1)
 	view, out := l.m.View(), s.encoded
 	l.workers.Go(func() {
-		began := l.n.now()
-		snap, err := view.Encode()
-		out <- encodedSnapshot{snap, l.n.now() - began, err}
+		e, began := encodedSnapshot{}, l.n.now()
+		e.snap, e.err = view.Encode()
+		encoded := l.n.now()
+		if e.encode = encoded - began; e.err == nil {
+			e.disk = l.disk.store.StageSnapshot(e.snap)
+			e.stage = l.n.now() - encoded
+		}
+		out <- e
 		l.n.in.wake()
 	})
 }

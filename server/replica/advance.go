@@ -30,7 +30,9 @@ func (m *Machine) ready(rd raft.Ready, eff Effects) {
 	for _, msg := range rd.Messages {
 		switch msg.GetTo() {
 		case raft.LocalAppendThread:
-			eff.Append(appendOf(msg))
+			a := appendOf(msg)
+			a.supports = m.cfg.Supports
+			eff.Append(a)
 		case raft.LocalApplyThread:
 			// Below: applied here and now, after the role is known.
 		default:
@@ -180,6 +182,7 @@ func (m *Machine) Logged() (entries, bytes uint64) {
 type View struct {
 	state *core.State
 	meta  *raftpb.SnapshotMetadata
+	size  int // about how large its encoding will be
 }
 
 // View returns the present view; it costs the same whatever the size.
@@ -187,12 +190,13 @@ func (m *Machine) View() View {
 	return View{m.state.Clone(), &raftpb.SnapshotMetadata{
 		Index: new(m.state.Index()), Term: new(m.appliedTerm),
 		ConfState: proto.Clone(m.conf).(*raftpb.ConfState),
-	}}
+	}, m.snapBytes + m.snapBytes/16}
 }
 
 // Encode gives the snapshot that [Storage.SaveSnapshot] takes.
 func (v View) Encode() (*raftpb.Snapshot, error) {
 	var b bytes.Buffer
+	b.Grow(v.size) // a buffer that doubles would need three times its size
 	if err := v.state.Encode(&b); err != nil {
 		return nil, err
 	}
@@ -211,7 +215,7 @@ func (m *Machine) SnapshotSaved(snap *raftpb.Snapshot) error {
 			m.halt(&HaltError{Index: i, Err: err})
 			return
 		}
-		m.snapIndex, m.bytesLogged = i, 0
+		m.snapIndex, m.bytesLogged, m.snapBytes = i, 0, len(snap.GetData())
 		m.wanted = m.wanted && i < m.changedAt
 		first, err := m.log.FirstIndex()
 		if keep := i - min(i, m.cfg.TrailingEntries); err == nil && keep > first {

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -83,6 +82,7 @@ type Machine struct {
 	// What was logged since the newest snapshot.
 	snapIndex   uint64
 	bytesLogged uint64
+	snapBytes   int // size of the newest snapshot's state
 	halted      error
 }
 
@@ -120,7 +120,8 @@ func New(cfg Config) (m *Machine, err error) {
 		return nil, fmt.Errorf("replica: group %d, member %d and election timeout %d: want 1, 1 and 2 or more", cfg.Group, cfg.ID, cfg.ElectionTicks)
 	}
 	m = &Machine{cfg: cfg, log: raft.NewMemoryStorage(), placed: map[uint64]Handle{}, heard: map[uint64]uint64{}}
-	if err := m.restore(cfg.Snapshot); err != nil {
+	first := Append{Snapshot: cfg.Snapshot, supports: cfg.Supports}
+	if err := m.restore(first); err != nil {
 		return nil, err
 	}
 	for i, e := range cfg.Entries {
@@ -160,10 +161,13 @@ func New(cfg Config) (m *Machine, err error) {
 	return m, err
 }
 
-// restore takes state and membership from a snapshot.
-func (m *Machine) restore(snap *raftpb.Snapshot) error {
-	md := snap.GetMetadata()
-	state, err := core.DecodeAs(bytes.NewReader(snap.GetData()), cmp.Or(m.cfg.Supports, core.SupportedVersion))
+// restore takes state and membership from a batch's snapshot.
+func (m *Machine) restore(a Append) error {
+	snap, md := a.Snapshot, a.Snapshot.GetMetadata()
+	if a.Decode(); a.decoded == nil {
+		return &HaltError{Err: errors.New("there is no snapshot")}
+	}
+	state, err := a.decoded.state, a.decoded.err
 	if err != nil {
 		return &HaltError{Index: md.GetIndex(), Err: fmt.Errorf("decoding the snapshot: %w", err)}
 	}
@@ -176,7 +180,7 @@ func (m *Machine) restore(snap *raftpb.Snapshot) error {
 		}
 	}
 	m.state, m.conf = state, md.GetConfState()
-	m.snapIndex, m.appliedTerm, m.bytesLogged = md.GetIndex(), md.GetTerm(), 0
+	m.snapIndex, m.appliedTerm, m.bytesLogged, m.snapBytes = md.GetIndex(), md.GetTerm(), 0, len(snap.GetData())
 	m.changedAt, m.wanted = 0, false
 	return nil
 }
@@ -275,7 +279,7 @@ func (m *Machine) StorageDone(a Append, eff Effects) error {
 
 func (m *Machine) storageDone(a Append, eff Effects) {
 	if a.Snapshot != nil {
-		m.halt(m.restore(a.Snapshot))
+		m.halt(m.restore(a))
 	}
 	if m.halted != nil {
 		return

@@ -49,6 +49,8 @@ func (s *memStorage) Append(hs *raftpb.HardState, entries []*raftpb.Entry, recei
 	return nil
 }
 
+func (s *memStorage) StageSnapshot(*raftpb.Snapshot) error { return s.failed }
+
 func (s *memStorage) SaveSnapshot(snap *raftpb.Snapshot) error {
 	i := snap.GetMetadata().GetIndex()
 	if s.hs.GetCommit() < i {
@@ -200,6 +202,9 @@ func (mb *member) sync() bool {
 	mb.pending = mb.pending[1:]
 	if err := mb.disk.Append(a.HardState, a.Entries, a.Snapshot); err != nil {
 		mb.rig.t.Fatal(err)
+	}
+	if mb.id%2 == 0 {
+		a.Decode() // or else StorageDone does
 	}
 	if err := mb.m.StorageDone(a, mb); err != nil {
 		mb.rig.t.Fatalf("member %d: %v", mb.id, err)

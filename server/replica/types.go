@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -10,7 +12,7 @@ import (
 
 // Storage is the durable half of a replica: its log, hard state and
 // snapshots. The shell calls it from one goroutine, in the order in which
-// [Effects] said so. After an error every further call returns an error, and
+// [Effects] said so; only StageSnapshot may be called beside that. After an error every further call returns an error, and
 // the replica must not answer anything any more (D3).
 type Storage interface {
 	// Append makes a batch durable: entries and hard state, and before them a
@@ -18,6 +20,9 @@ type Storage interface {
 	// is synced, except that a batch which only raises the commit index need
 	// not be.
 	Append(hs *raftpb.HardState, entries []*raftpb.Entry, received *raftpb.Snapshot) error
+	// StageSnapshot writes a snapshot of this replica's own state to where it
+	// does not count yet, so that SaveSnapshot of the same one is quick.
+	StageSnapshot(snap *raftpb.Snapshot) error
 	// SaveSnapshot makes a snapshot of this replica's own state durable and
 	// drops the log that it makes needless. A batch with a commit index at or
 	// above the snapshot's has been appended before (D4).
@@ -40,6 +45,27 @@ type Append struct {
 	Snapshot  *raftpb.Snapshot // received from a peer; nil: none
 	// responses may be delivered only when the batch is durable (D1).
 	responses []*raftpb.Message
+	supports  uint32 // as Config's
+	decoded   *decoded
+}
+
+// decoded is the state in a received snapshot, or why there is none.
+type decoded struct {
+	state *core.State
+	err   error
+}
+
+// Decode decodes the received snapshot, if there is one, so that StorageDone
+// need not: a large one takes seconds, in which the replica would do nothing
+// else. It touches nothing but the batch, and may be called by any goroutine
+// before that; what is wrong with the snapshot is told by StorageDone.
+func (a *Append) Decode() {
+	if a.Snapshot == nil || a.decoded != nil {
+		return
+	}
+	d := &decoded{}
+	d.state, d.err = core.DecodeAs(bytes.NewReader(a.Snapshot.GetData()), cmp.Or(a.supports, core.SupportedVersion))
+	a.decoded = d
 }
 
 // Message is a raft message to or from a peer.

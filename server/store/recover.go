@@ -52,7 +52,6 @@ func (s *Store) recover() error {
 	s.last = mark{seq: m.seq + 1, index: sc.last, term: sc.terms[len(sc.terms)-1], vterm: sc.state.GetTerm(), vote: sc.state.GetVote()}
 	s.commit = sc.state.GetCommit()
 	s.snapBytes = uint64(len(chosen.GetData()))
-	s.snaps = snap.New(bridge(s.log), s.snapDir())
 	if s.mark, err = createMark(s.markPath(), s.last); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
@@ -114,6 +113,9 @@ func (s *Store) loadSnapshot(path string, rec *walpb.Snapshot) (*raftpb.Snapshot
 // dropOrphans removes snapshots that the log does not record, or that two
 // newer ones made needless: a crash came before their record or removal.
 func (s *Store) dropOrphans() error {
+	if err := s.dropStaged(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
 	files, err := os.ReadDir(s.snapDir())
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnusable, err)

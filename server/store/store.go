@@ -38,7 +38,7 @@ type Options struct {
 }
 
 // Store is the open store of one member. Its methods are called by one
-// goroutine at a time. After the first error every call returns a
+// goroutine at a time, but for [Store.StageSnapshot]. After the first error every call returns a
 // [*PoisonError] and does not touch the disk.
 type Store struct {
 	dir   string // of the group
@@ -51,7 +51,7 @@ type Store struct {
 	lock   *os.File
 	mark   *os.File
 	wal    *wal.WAL
-	snaps  *snap.Snapshotter
+	staged staged
 	poison error
 
 	// How far the log goes.

@@ -86,7 +86,7 @@ func (s *Store) writeSnapshot(sn *raftpb.Snapshot) error {
 	if err := s.step("snapshot file"); err != nil {
 		return err
 	}
-	if err := s.snaps.SaveSnap(sn); err != nil {
+	if err := s.placeSnapshot(sn); err != nil {
 		return err
 	}
 	if err := s.step("snapshot directory"); err != nil {
