@@ -90,7 +90,7 @@ func TestNothingIsDoneUntold(t *testing.T) {
 			return err
 		},
 	} {
-		if e := classify(do(probing())); e == nil || leaderOf(e) != lead.Addr() {
+		if e := classify(do(probing())); e == nil || leaderOf(e) != lead.node.Status().NodeID {
 			t.Errorf("%s at a follower: %v", what, e)
 		}
 	}

@@ -38,7 +38,7 @@ func freeAddress(t *testing.T) string {
 
 // startServers starts a cluster of n servers and returns them, the leader
 // first.
-func startServers(t *testing.T, n int) []*world {
+func startServers(t *testing.T, n int, change ...func(*Config)) []*world {
 	t.Helper()
 	var list []peer.Founder
 	for i := range n {
@@ -52,6 +52,9 @@ func startServers(t *testing.T, n int) []*world {
 			Listen: "127.0.0.1:0", Dir: t.TempDir(), Tick: clusterTick,
 			Logger:  slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 			Cluster: ClusterConfig{Name: rigName(i), PeerListen: list[i].Addr, Founders: list},
+		}
+		for _, c := range change {
+			c(&cfg)
 		}
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -119,7 +119,7 @@ func classify(err error) *driver.Error {
 	switch {
 	case errors.As(err, &away):
 		e.Msg = away.Error()
-		e.Err = &wire.Remote{Info: &holdfastv1.ErrorInfo{LeaderAddress: away.Addr, Term: away.Term}}
+		e.Err = errors.Join(&wire.Remote{Info: &holdfastv1.ErrorInfo{LeaderAddress: away.Addr, Term: away.Term}}, away)
 	case errors.Is(err, ErrUnknownOutcome):
 		e.Outcome = driver.Unknown
 		e.Msg = err.Error() + ": it may have happened or not; ask again under the same name"

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"slices"
-	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -42,14 +39,14 @@ var relayed = []string{
 func (s *service) relay(ctx context.Context, req connect.AnyRequest, err error) (res connect.AnyResponse, relayErr error, ok bool) {
 	call := req.Spec().Procedure
 	leader := leaderOf(err)
-	if leader == "" || s.relays == nil || req.Header().Get(relayedHeader) != "" || !slices.Contains(relayed, call) {
+	if leader == 0 || s.relays == nil || req.Header().Get(relayedHeader) != "" || !slices.Contains(relayed, call) {
 		return nil, nil, false
 	}
 	in, isMessage := req.Any().(proto.Message)
 	if !isMessage {
 		return nil, nil, false
 	}
-	client := connect.NewClient[relayMessage, relayMessage](s.relays, "http://"+leader+call,
+	client := connect.NewClient[relayMessage, relayMessage](s.relays, fmt.Sprintf("http://%016x%s%s", leader, memberHost, call),
 		connect.WithCodec(relayCodec{procedure: call}), wire.Limits())
 	out := connect.NewRequest(&relayMessage{in})
 	out.Header().Set(relayedHeader, s.node.Status().Role)
@@ -69,19 +66,17 @@ func (s *service) relay(ctx context.Context, req connect.AnyRequest, err error) 
 	return nil, e, true
 }
 
-// leaderOf is the client address of the leader that err names; empty if it
-// names none, or something may have happened.
-func leaderOf(err error) string {
+// leaderOf is the member that err names as the leader; 0 if it names none, or
+// something may have happened.
+func leaderOf(err error) uint64 {
 	e := classify(err)
 	if e.Kind != driver.Unavailable || e.Outcome != driver.No {
-		return ""
+		return 0
 	}
-	r := wire.RemoteOf(e)
-	if r == nil {
-		return ""
+	if away, ok := errors.AsType[*NotLeaderError](e); ok {
+		return away.Leader
 	}
-	addr, _ := r.Leader()
-	return addr
+	return 0
 }
 
 // relayMessage is a message on its way through: any of the API's.
@@ -151,22 +146,3 @@ type undialledError struct{ error }
 
 // Unwrap returns the cause below.
 func (e *undialledError) Unwrap() error { return e.error }
-
-// newRelays is the HTTP client by which calls are passed on: few connections
-// carry them all.
-func newRelays() *http.Client {
-	p := new(http.Protocols)
-	p.SetUnencryptedHTTP2(true)
-	dialer := &net.Dialer{Timeout: 2 * time.Second}
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := dialer.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, &undialledError{err}
-		}
-		return c, nil
-	}
-	return &http.Client{Transport: &http.Transport{
-		Protocols: p, DialContext: dial, IdleConnTimeout: time.Minute,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
-	}}
-}

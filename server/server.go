@@ -75,6 +75,7 @@ type Server struct {
 	service    *service
 	conns      *conns
 	tls        *portTLS
+	relays     *relayPort // nil: other members pass nothing on
 	peerTLS    *portTLS
 	operators  *operators
 	http       *http.Server
@@ -196,14 +197,26 @@ func (s *Server) serve(handler *atomic.Pointer[http.Handler]) error {
 	}
 	s.unregister = unregister
 	go s.service.tally(background)
-	if s.tls == nil {
-		s.service.relays = newRelays()
-	}
+	s.relay()
 	s.node.OnDrain(s.drain)
 	s.node.OnAway(s.service.sendAway)
 	routes := s.routes()
 	handler.Store(&routes)
 	return nil
+}
+
+// relay lets calls be passed on between members: to this one, and from it. A
+// session's secret, which goes with them, is not to cross the network in the
+// clear if clients are spared that.
+func (s *Server) relay() {
+	if s.node.port == nil || s.tls != nil && s.peerTLS == nil {
+		return
+	}
+	_, calls := s.service.handler()
+	s.relays = s.newRelayPort(calls)
+	go func() { _ = s.relays.http.Serve(s.relays) }()
+	s.node.port.ServeRelays(func(line net.Conn) { s.relays.take(s.conns, line) })
+	s.service.relays = newRelays(s.node)
 }
 
 // run waits for the first reason to end, and ends everything.
@@ -265,6 +278,9 @@ func (s *Server) hangUp(ctx context.Context) {
 		}
 	}
 	_ = s.http.Close()
+	if s.relays != nil {
+		_ = s.relays.http.Close()
+	}
 	cancel()
 	<-shut
 }

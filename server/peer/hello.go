@@ -89,6 +89,7 @@ const (
 	prompt   purpose = "prompt"
 	bulk     purpose = "bulk"
 	snapshot purpose = "snapshot"
+	relay    purpose = "relay"
 )
 
 // Hello is how a line begins.
@@ -159,7 +160,7 @@ func (s Self) check(h Hello, removed []uint64) *Refusal {
 		return refuse(ErrVersion, "it can apply version %d, and the cluster has %d: start a newer release there", h.Supports, s.version())
 	case h.Version > s.Supports:
 		return refuse(ErrVersion, "the cluster has version %d, and this member can apply %d: start a newer release here", h.Version, s.Supports)
-	case h.Purpose != prompt && h.Purpose != bulk && h.Purpose != snapshot:
+	case h.Purpose != prompt && h.Purpose != bulk && h.Purpose != snapshot && h.Purpose != relay:
 		return refuse(ErrProtocol, "it wants a line for %.20q", string(h.Purpose))
 	}
 	return nil

@@ -218,7 +218,11 @@ func (n *lane) reset() {
 
 // dial opens a line to the member.
 func (l *link) dial(self Self, why purpose) (net.Conn, *bufio.Reader, error) {
-	ctx, cancel := context.WithTimeout(l.ctx, l.p.greeting())
+	return l.dialWithin(l.ctx, self, why)
+}
+
+func (l *link) dialWithin(ctx context.Context, self Self, why purpose) (net.Conn, *bufio.Reader, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.p.greeting())
 	defer cancel()
 	c, err := l.p.connect(ctx, l.member.Addr, l.member.Name)
 	if err != nil {

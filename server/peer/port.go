@@ -70,6 +70,7 @@ type Port struct {
 	running sync.WaitGroup
 	unfit   atomic.Bool
 	noRoom  atomic.Bool
+	relay   atomic.Pointer[func(net.Conn)]
 	notes   notes
 	taking  sync.Mutex // a snapshot is being received
 
@@ -85,6 +86,8 @@ type Port struct {
 		links   map[uint64]*link
 		conns   map[net.Conn]struct{}
 		taken   map[lineKey]net.Conn // lines that others dialled
+		relays  map[net.Conn]uint64  // likewise, for calls: who did
+		names   map[uint64]string    // of the other members, as far as they have one
 		away    map[uint64]bool      // members that say that they should not lead
 		knows   map[uint64]uint32    // the newest cluster version that a member can apply
 	}
@@ -142,6 +145,12 @@ func (p *Port) SetMembers(members []Member, removed []uint64) {
 		return
 	}
 	p.mu.removed = slices.Clone(removed)
+	p.mu.names = map[uint64]string{}
+	for _, m := range members {
+		if m.ID != p.mu.self.ID {
+			p.mu.names[m.ID] = m.Name
+		}
+	}
 	wanted := map[uint64]Member{}
 	for _, m := range members {
 		if m.ID != p.mu.self.ID && m.Addr != "" {
@@ -161,6 +170,11 @@ func (p *Port) SetMembers(members []Member, removed []uint64) {
 	}
 	for key, c := range p.mu.taken {
 		if slices.Contains(removed, key.from) {
+			_ = c.Close()
+		}
+	}
+	for c, from := range p.mu.relays {
+		if slices.Contains(removed, from) {
 			_ = c.Close()
 		}
 	}
@@ -314,6 +328,7 @@ func (p *Port) let(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.mu.conns, c)
+	delete(p.mu.relays, c)
 	for key, t := range p.mu.taken {
 		if t == c {
 			delete(p.mu.taken, key)

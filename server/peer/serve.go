@@ -2,6 +2,7 @@ package peer
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -68,6 +69,7 @@ func (p *Port) greet(c net.Conn, r *bufio.Reader, body []byte) {
 	err := decode(body, &h)
 	p.mu.Lock()
 	self, events, joined, removed := p.mu.self, p.mu.events, p.mu.joined, p.mu.removed
+	name, known := p.mu.names[h.From]
 	p.mu.Unlock()
 	var why *Refusal
 	switch {
@@ -78,12 +80,14 @@ func (p *Port) greet(c net.Conn, r *bufio.Reader, body []byte) {
 	default:
 		why = self.check(h, removed)
 		if t, ok := c.(*tls.Conn); ok && why == nil && p.cfg.Verify != nil {
-			if err := p.cfg.Verify(t.ConnectionState(), h.Name); err != nil {
+			// Of a member it must be the certificate of that very member, and
+			// not of whoever it says it is called.
+			if err := p.verify(t, cmp.Or(name, h.Name)); err != nil {
 				why = refuse(ErrCertificate, "%v", err)
 			}
 		}
-		if why == nil && h.Purpose == snapshot && p.noRoom.Load() {
-			why = refuse(ErrBusy, "its disk has no room for a snapshot")
+		if why == nil {
+			why = p.refusesNow(h, known)
 		}
 	}
 	if why != nil {
@@ -101,11 +105,38 @@ func (p *Port) greet(c net.Conn, r *bufio.Reader, body []byte) {
 		p.take(c, r, h, self, events)
 		return
 	}
+	if h.Purpose == relay {
+		p.relayed(c, r, h.From)
+		return
+	}
 	p.replace(lineKey{h.From, h.Purpose}, c)
 	p.nudge(h.From)
 	if err := p.receive(c, r, h, self, events); p.ctx.Err() == nil {
 		p.log.Debug("a member's line ended", "member", fmt.Sprintf("%016x", h.From), "name", h.Name, "line", string(h.Purpose), "reason", err)
 	}
+}
+
+// verify compares the certificate at the other end with the name that it must
+// have.
+func (p *Port) verify(t *tls.Conn, name string) error {
+	if name == "" {
+		return errors.New("the other side does not say which member it is")
+	}
+	return p.cfg.Verify(t.ConnectionState(), name)
+}
+
+// refusesNow says why a line is refused that would be right at another time, or
+// of a member.
+func (p *Port) refusesNow(h Hello, known bool) *Refusal {
+	switch {
+	case h.Purpose == relay && !known:
+		return refuse(ErrNoMember, "%016x is no member, and passes nothing on", h.From)
+	case h.Purpose == relay && p.relay.Load() == nil:
+		return refuse(ErrBusy, "calls are not taken from members")
+	case h.Purpose == snapshot && p.noRoom.Load():
+		return refuse(ErrBusy, "its disk has no room for a snapshot")
+	}
+	return nil
 }
 
 // levelOf is how loud a refusal is: founders that are quicker than others are
