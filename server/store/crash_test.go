@@ -268,6 +268,18 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
+// snapshot saves one at the last entry: staged before, or written by the store's
+// SaveSnapshot itself.
+func (w *world) snapshot(staged bool) error {
+	sn := snapshotAt(w.last, 1, "s")
+	if staged {
+		if err := w.s.StageSnapshot(sn); err != nil {
+			return err
+		}
+	}
+	return w.s.SaveSnapshot(sn)
+}
+
 // TestCasebookC05_EveryStepFailsOnce: whichever step fails, the store takes no
 // further call, and reopening finds all that was acknowledged.
 func TestCasebookC05_EveryStepFailsOnce(t *testing.T) {
@@ -285,13 +297,7 @@ func TestCasebookC05_EveryStepFailsOnce(t *testing.T) {
 					return err
 				}
 			}
-			sn := snapshotAt(w.last, 1, "s")
-			if round == 1 { // the others are written by SaveSnapshot itself
-				if err := w.s.StageSnapshot(sn); err != nil {
-					return err
-				}
-			}
-			if err := w.s.SaveSnapshot(sn); err != nil {
+			if err := w.snapshot(round == 1); err != nil {
 				return err
 			}
 		}
