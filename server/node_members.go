@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,11 +57,16 @@ type transfer struct {
 	done  func(error)
 }
 
-// passing waits for the state right after an entry.
+// passing waits for the state right after an entry, as long as ctx has not
+// ended.
 type passing struct {
+	ctx   context.Context
 	index uint64
 	got   func(*core.State, error)
 }
+
+// maxPassing is how many may wait for an entry at a time.
+const maxPassing = 256
 
 // MemberView is one member as a node sees it.
 type MemberView struct {
@@ -93,14 +99,28 @@ func (n *Node) ask(ctx context.Context, anywhere bool, fn func(l *loop, done fun
 	}
 }
 
+// question is ask for one with an answer, which the loop may also give when
+// nobody waits for it any more.
+func question[T any](ctx context.Context, n *Node, anywhere bool, fn func(l *loop, done func(T, error))) (T, error) {
+	got := make(chan T, 1)
+	err := n.ask(ctx, anywhere, func(l *loop, done func(error)) {
+		fn(l, func(v T, err error) {
+			got <- v
+			done(err)
+		})
+	})
+	select {
+	case v := <-got:
+		return v, err
+	default: // it was refused, or ctx has ended
+		var none T
+		return none, err
+	}
+}
+
 // Cluster says what this node knows of its cluster; it need not lead.
 func (n *Node) Cluster(ctx context.Context) (ClusterView, error) {
-	var v ClusterView
-	err := n.ask(ctx, true, func(l *loop, done func(error)) {
-		v = l.cluster()
-		done(nil)
-	})
-	return v, err
+	return question(ctx, n, true, func(l *loop, done func(ClusterView, error)) { done(l.cluster(), nil) })
 }
 
 // ChangeMembers changes the membership by one step; this node must lead. Its
@@ -119,37 +139,50 @@ func (n *Node) ChangeMembers(ctx context.Context, c replica.Change) error {
 // TransferLeadership hands leadership to a voter, 0 for the one that is best
 // suited, and returns the ID of who leads now.
 func (n *Node) TransferLeadership(ctx context.Context, to uint64) (uint64, error) {
-	err := n.ask(ctx, false, func(l *loop, done func(error)) {
-		if to == 0 {
-			to = l.successor()
-		}
-		l.startTransfer(to, done)
+	return question(ctx, n, false, func(l *loop, done func(uint64, error)) {
+		to := cmp.Or(to, l.successor())
+		l.startTransfer(to, func(err error) { done(to, err) })
 	})
-	return to, err
 }
 
 // StateAt returns the state right after an entry, which may be applied later,
 // within ctx. index 0 is now. A node that is past it says [ErrPassed].
-func (n *Node) StateAt(ctx context.Context, index uint64) (st *core.State, err error) {
-	err = n.ask(ctx, true, func(l *loop, done func(error)) {
+func (n *Node) StateAt(ctx context.Context, index uint64) (*core.State, error) {
+	st, err := question(ctx, n, true, func(l *loop, done func(*core.State, error)) {
 		now := l.m.State().Index()
 		switch {
 		case index == 0 || index == now:
-			st = l.m.State().Clone()
-			done(nil)
+			done(l.m.State().Clone(), nil)
 		case index < now:
-			done(fmt.Errorf("%w: it has applied entry %d: ask for a later one than %d", ErrPassed, now, index))
+			done(nil, fmt.Errorf("%w: it has applied entry %d: ask for a later one than %d", ErrPassed, now, index))
 		default:
-			l.members.passing = append(l.members.passing, passing{index, func(s *core.State, err error) {
-				st = s
-				done(err)
-			}})
+			l.await(passing{ctx, index, done})
 		}
 	})
 	if errors.Is(err, ErrUnknownOutcome) {
-		return nil, fmt.Errorf("waiting for entry %d: %w", index, context.Cause(ctx)) // st may still be written
+		return nil, fmt.Errorf("waiting for entry %d: %w", index, context.Cause(ctx))
 	}
 	return st, err
+}
+
+// await lets p wait. Those who have gone leave their place: their entry may
+// never come.
+func (l *loop) await(p passing) {
+	waiting := slices.DeleteFunc(l.members.passing, passing.leave)
+	if l.members.passing = waiting; len(waiting) >= maxPassing {
+		p.got(nil, fmt.Errorf("%w: %d wait for the state after an entry: try again later", ErrOverloaded, len(waiting)))
+		return
+	}
+	l.members.passing = append(waiting, p)
+}
+
+// leave reports whether nobody waits any more, and then lets go.
+func (p passing) leave() bool {
+	if p.ctx.Err() == nil {
+		return false
+	}
+	p.got(nil, context.Cause(p.ctx))
+	return true
 }
 
 // cluster is what the loop knows.
@@ -236,6 +269,8 @@ func (l *loop) passed() {
 	now := l.m.State().Index()
 	l.members.passing = slices.DeleteFunc(l.members.passing, func(p passing) bool {
 		switch {
+		case p.leave():
+			return true
 		case p.index == now:
 			p.got(l.m.State().Clone(), nil)
 		case p.index < now: // a snapshot jumped over it

@@ -318,11 +318,9 @@ func (n *Node) stepAside(ctx context.Context) {
 	limit := 2 * electionTicks * n.cfg.Tick
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	begun := false
-	err := n.ask(ctx, true, func(l *loop, done func(error)) {
+	begun, err := question(ctx, n, true, func(l *loop, done func(bool, error)) {
 		l.leaving = true
-		begun = l.handOver("this node stops")
-		done(nil)
+		done(l.handOver("this node stops"), nil)
 	})
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
