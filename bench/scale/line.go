@@ -60,14 +60,26 @@ func newLine(number, n int, ttl time.Duration, hosts []string, interrupted func(
 	return l
 }
 
-// connect finds the leader and opens a stream there.
+// connect finds the leader, opens a stream there, and speaks for all sessions
+// on it.
 func (l *line) connect(ctx context.Context) error {
-	l.disconnect()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reach(ctx)
+}
+
+func (l *line) reach(ctx context.Context) error {
+	l.hangUpNow()
 	for try := 0; ; try++ {
 		err := l.dial(ctx, l.hosts[try%len(l.hosts)])
 		if err == nil {
-			return nil
+			err = l.attach(ctx)
 		}
+		var lost *errLost
+		if err == nil || errors.As(err, &lost) {
+			return err
+		}
+		l.hangUpNow()
 		if ctx.Err() != nil {
 			return fmt.Errorf("connecting: %w", err)
 		}
@@ -98,13 +110,19 @@ func (l *line) dial(ctx context.Context, host string) error {
 	inner, hangUp := context.WithCancel(ctx)
 	l.stream, l.hangUp = rpc.Session(inner), hangUp
 	if err := l.stream.Send(nil); err != nil {
-		l.disconnect()
+		l.hangUpNow()
 		return err
 	}
 	return nil
 }
 
 func (l *line) disconnect() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hangUpNow()
+}
+
+func (l *line) hangUpNow() {
 	if l.hangUp != nil {
 		l.hangUp()
 		l.client.CloseIdleConnections()
@@ -177,22 +195,29 @@ func answerError(f *holdfastv1.ServerFrame) error {
 // answered: every request has a name, and asking twice is asking once.
 func (l *line) persist(ctx context.Context, do func() error) error {
 	for {
+		l.mu.Lock()
+		used := l.stream
+		l.mu.Unlock()
 		err := do()
 		var e *driver.Error
 		if err == nil || ctx.Err() != nil || !errors.As(wire.FromError(err), &e) || e.Kind != driver.Unavailable && e.Kind != driver.Overloaded {
 			return err
 		}
-		l.interrupted(err)
-		for err != nil && ctx.Err() == nil {
-			if err = l.connect(ctx); err == nil {
-				err = l.attach(ctx)
-			}
-			var lost *errLost
-			if errors.As(err, &lost) {
-				return err
-			}
+		if err := l.renew(ctx, used, err); err != nil {
+			return err
 		}
 	}
+}
+
+// renew connects again, unless somebody else has since the stream was used.
+func (l *line) renew(ctx context.Context, used any, why error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stream != nil && l.stream != used {
+		return nil
+	}
+	l.interrupted(why)
+	return l.reach(ctx)
 }
 
 // open opens the sessions.
@@ -235,10 +260,8 @@ type errLost struct{ sessions int }
 // Error implements error.
 func (e *errLost) Error() string { return fmt.Sprintf("%d sessions are lost", e.sessions) }
 
-// attach speaks for all sessions on a new stream.
+// attach speaks for all sessions on a new stream. mu is held.
 func (l *line) attach(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.attaches++
 	lost, open := 0, len(l.sessions)
 	for open > 0 && l.sessions[open-1].id == 0 {

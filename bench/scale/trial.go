@@ -7,10 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"holdfast/engine/cluster"
 )
 
 // trial is one run of all measurements on one cluster.
@@ -21,6 +24,9 @@ type trial struct {
 	lines []*line
 	probe *probe
 	dir   string
+
+	// took is what the leader's death cost.
+	took struct{ elected, heard time.Duration }
 
 	beating sync.WaitGroup
 	beats   context.CancelFunc
@@ -137,7 +143,7 @@ func (t *trial) startBeats(ctx context.Context) {
 				case <-ctx.Done():
 					return
 				}
-				if err := l.keepAlive(ctx); err != nil && ctx.Err() == nil {
+				if err := l.persist(ctx, func() error { return l.keepAlive(ctx) }); err != nil && ctx.Err() == nil {
 					select {
 					case t.missed <- fmt.Errorf("line %d: %w", l.number, err):
 					default:
@@ -186,7 +192,7 @@ func (t *trial) weigh(ctx context.Context) error {
 			megabytes(rss), megabytes(most), megabytes(m["go_memstats_heap_inuse_bytes"]), st.Sessions, st.Locks)
 	}
 	began := time.Now()
-	if err := t.eachLine(func(l *line) error { return l.keepAlive(ctx) }); err != nil {
+	if err := t.eachLine(func(l *line) error { return l.persist(ctx, func() error { return l.keepAlive(ctx) }) }); err != nil {
 		return fmt.Errorf("a keepalive of all sessions: %w", err)
 	}
 	t.tell("one keepalive of each session", "%s, %.0f/s", seconds(time.Since(began)), float64(t.sessions)/time.Since(began).Seconds())
@@ -371,8 +377,16 @@ func (t *trial) regrowFollower(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	voter, err := await(ctx, began, "the new member's vote", t.fleet.nodes, func() bool {
+		st, err := t.probe.client.ClusterStatus(ctx, cluster.ClusterStatusOptions{})
+		return err == nil && !slices.ContainsFunc(st.Members, func(m cluster.Member) bool { return m.Learner })
+	})
+	if err != nil {
+		return err
+	}
 	gap, _ := t.probe.gap()
-	t.tell("a member without data: started until ready", "%s; until it had all, by a snapshot of %s: %s", seconds(took), megabytes(float64(old.snapshotBytes())), seconds(caught))
+	t.tell("a member without data: started until ready", "%s; until it had all, by a snapshot of %s: %s; until it had a vote: %s",
+		seconds(took), megabytes(float64(old.snapshotBytes())), seconds(caught), seconds(voter))
 	t.tell("  longest time without a grant meanwhile", "%s", seconds(gap))
 	return t.beatsMissed()
 }

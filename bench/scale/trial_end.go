@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,20 +15,10 @@ import (
 func (t *trial) reconnect(ctx context.Context) (attached time.Duration, err error) {
 	began := time.Now()
 	err = t.eachLine(func(l *line) error {
-		for {
-			err := l.connect(ctx)
-			if err == nil {
-				err = l.attach(ctx)
-			}
-			if err == nil {
-				err = l.keepAlive(ctx)
-			}
-			var lost *errLost
-			if err == nil || ctx.Err() != nil || errors.As(err, &lost) {
-				return err
-			}
-			t.doing("line %d: %v; again", l.number, err)
+		if err := l.connect(ctx); err != nil {
+			return err
 		}
+		return l.persist(ctx, func() error { return l.keepAlive(ctx) })
 	})
 	return time.Since(began), err
 }
@@ -60,6 +49,7 @@ func (t *trial) killLeader(ctx context.Context) error {
 	if err := <-back; err != nil {
 		return fmt.Errorf("after the leader's death: %w", err)
 	}
+	t.took.elected, t.took.heard = elected, took
 	t.startBeats(ctx)
 	gap, _ := t.probe.gap()
 	t.tell("the leader, killed: until another one serves", "%s", seconds(elected))
@@ -76,7 +66,7 @@ func (t *trial) killLeader(ctx context.Context) error {
 		return err
 	}
 	t.tell("  the killed one: started until ready", "%s", seconds(ready))
-	return nil
+	return t.beatsMissed()
 }
 
 // whole checks that no session and no lock is missing on the leader.
