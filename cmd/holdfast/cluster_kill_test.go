@@ -172,9 +172,9 @@ func (p *fleet) addresses() string {
 //
 // It is not parallel: its load would be one for the tests that measure times.
 func TestLeaderKilledUnderLoad(t *testing.T) {
-	p := newFleet(t, 3, "--log-level", "warn")
+	p := newFleet(t, 3, "--log-level", "warn", "--snapshot-every", "100")
 	h := p.hold([]string{serverVariable + "=" + p.addresses()})
-	kills := 4
+	kills := 3
 	if os.Getenv(soakVariable) != "" {
 		kills = 40
 	}
