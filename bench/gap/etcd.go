@@ -32,8 +32,9 @@ func (e Etcd) Command(i int, nodes []Node) []string {
 	}
 }
 
-// Status implements [Service]. It reads the metrics: the call that is named
-// status waits for a read index, for seconds while leadership moves.
+// Status implements [Service]. It reads the metrics, which are the node's own
+// view and wait for nobody. (A leader of etcd that is asked to end lets open
+// streams finish, for seven seconds here, before it hands over.)
 func (e Etcd) Status(ctx context.Context, n Node) (Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
