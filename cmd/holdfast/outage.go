@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // An outage tells a person that the line to the service broke, and that it
@@ -39,8 +40,12 @@ func (o *outage) dial(ctx context.Context, network, address string) (net.Conn, e
 		o.told = false
 		fmt.Fprintf(o.w, "holdfast: connected to %s again; going on without a gap\n", address)
 	}
-	return &lookedAt{Conn: conn, o: o, address: address}, nil
+	return &lookedAt{Conn: conn, o: o, address: address, since: time.Now()}, nil
 }
+
+// glance is the longest that a line stands which the client leaves because its
+// server only named the leader: less than any server may take to answer.
+const glance = 400 * time.Millisecond
 
 // down tells once that no line stands; mu is held. Before the first one stood,
 // that is for the caller to say.
@@ -67,6 +72,7 @@ type lookedAt struct {
 	net.Conn
 	o       *outage
 	address string
+	since   time.Time
 	once    sync.Once
 }
 
@@ -91,7 +97,11 @@ func (c *lookedAt) ended(why error) {
 		c.o.mu.Lock()
 		defer c.o.mu.Unlock()
 		c.o.lines--
-		if why == io.EOF || errors.Is(why, net.ErrClosed) {
+		ours := why == nil || errors.Is(why, net.ErrClosed)
+		if ours && time.Since(c.since) < glance {
+			return // a follower was asked, and named the leader
+		}
+		if ours || why == io.EOF {
 			why = nil // one side closed the line: no more to say
 		}
 		c.o.down("the server at "+c.address+" went away", why)
