@@ -32,7 +32,8 @@ func (m *rigNode) full() {
 func TestCasebookC10_LeadersDiskIsFull(t *testing.T) {
 	r := newCluster(t, 3, func(c *NodeConfig) { c.SnapshotEntries, c.hooks.trailing = 150, 20 })
 	k := r.keep()
-	a, b := r.open("a", 3*time.Second), r.open("b", time.Hour)
+	a, b := r.open("a", 5*time.Second), r.open("b", time.Hour)
+	defer r.keepAlive(a)()
 	g := r.acquire(a, 1, "held")
 	l := r.startLoad(2)
 
@@ -70,6 +71,7 @@ func TestCasebookC10_LeadersDiskIsFull(t *testing.T) {
 	eventually(t, "it is back by itself", func() bool { ok, _ := old.node.Ready(); return ok })
 	k.check()
 
+	l.end()
 	r.allFull(a, b, g)
 	for _, m := range r.nodes {
 		m.disk.low.Store(false)
@@ -77,8 +79,37 @@ func TestCasebookC10_LeadersDiskIsFull(t *testing.T) {
 	r.leader()
 	r.acquire(a, 2, "held")
 	k.check()
-	l.end()
 	r.equal()
+}
+
+// keepAlive renews a session at whoever answers, until what it returns is
+// called; the session must live as long.
+func (r *rig) keepAlive(s core.SessionID) (stop func()) {
+	var nodes []*Node
+	for _, m := range r.nodes {
+		nodes = append(nodes, m.node)
+	}
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			for _, n := range nodes {
+				n.Keepalive(s, func(p Pulse) {
+					if errors.Is(p.Err, ErrSessionLost) {
+						r.t.Errorf("session %d is lost", s)
+					}
+				})
+			}
+			select {
+			case <-tick.C:
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() { close(quit); <-ended }
 }
 
 // leading is the member that leads, ready or not.
