@@ -49,7 +49,15 @@ func childLoad(n *Node, i int) error {
 	if err != nil {
 		return err
 	}
-	_, last, _ := lane(n, s.Session)
+	was, last, err := lane(n, s.Session)
+	if err != nil {
+		return err
+	}
+	if was.Status == core.Waiting { // killed twice before it was given up
+		if _, err := n.Do(ctx, core.Cancel{Session: s.Session, Request: core.Request{N: last}}); err != nil {
+			return err
+		}
+	}
 	for k := last + 1; ; k++ {
 		got := make(chan Answer, 2)
 		n.Submit(core.Acquire{Session: s.Session, Request: core.Request{N: k}, Lock: fmt.Sprint("lock", i)}, func(a Answer) { got <- a })

@@ -56,7 +56,7 @@ func TestFalseRetries(t *testing.T) {
 		if w.lock(other) != nil {
 			t.Error("a refused request changed the lock")
 		}
-		again := ok(t, call, "Acquire", &holdfastv1.AcquireRequest{Session: a.ref, Request: name(0, 5), Lock: q, WaitMs: 9}, &holdfastv1.AcquireResponse{})
+		again := ok(t, call, "Acquire", &holdfastv1.AcquireRequest{Session: a.ref, Request: name(0, 5), Lock: q, WaitMs: 9000}, &holdfastv1.AcquireResponse{})
 		if again.GetGrant().GetNumber() != first.GetGrant().GetNumber() || again.GetEnded() {
 			t.Errorf("a true copy gets %v, want %v", again, first)
 		}
