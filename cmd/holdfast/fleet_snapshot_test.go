@@ -218,7 +218,7 @@ func (h *held) outrun(n *fleetNode, round int) {
 	h.p.kill(n)
 	h.fill(round)
 	lead := h.p.leader()
-	within(t, 2*patience, "a log beyond its reach", func() bool { return len(h.load.fails) > 0 || lead.applied() > from+outOfReach })
+	within(t, 4*patience, "a log beyond its reach", func() bool { return len(h.load.fails) > 0 || lead.applied() > from+outOfReach })
 }
 
 // A follower that was away for longer than the others keep their log is sent a
