@@ -72,6 +72,7 @@ func (p *fleet) gone(n *fleetNode) {
 // It is not parallel: its load would be one for the tests that measure times.
 func TestMembersChangedUnderLoad(t *testing.T) {
 	p := newFleet(t, 3, "--log-level", "warn")
+	defer p.hangUp()
 	env := []string{serverVariable + "=" + p.addresses()}
 	h := p.hold(env)
 	four := p.joiner(t)

@@ -4,8 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strings"
-	"testing"
+	"sync"
 	"time"
 
 	"holdfast"
@@ -20,6 +19,7 @@ const keptPrefix = "kept/"
 // other locks.
 type held struct {
 	p      *fleet
+	began  time.Time
 	env    []string
 	load   *crash
 	kept   []*holdfast.Grant // by the test's own sessions
@@ -31,15 +31,32 @@ type held struct {
 	others []*program
 }
 
-// dialFleet makes a client of the cluster.
-func dialFleet(t *testing.T, addresses, label string) *cluster.Client {
+// keptTTL is that of all sessions. It is long, since a machine that also does
+// other things may take a while to start five nodes, and no lease is good for
+// longer than its TTL while nobody leads.
+const keptTTL = 2 * time.Minute
+
+// client makes a client of the cluster.
+func (p *fleet) client(label string) *cluster.Client {
+	t := p.t
 	t.Helper()
-	c, err := cluster.Dial(t.Context(), addresses, &cluster.Options{TTL: 30 * time.Second, Label: label})
+	c, err := cluster.Dial(t.Context(), p.addresses(), &cluster.Options{TTL: keptTTL, Label: label})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	p.clients = append(p.clients, c)
 	return c
+}
+
+// hangUp closes the clients at the end of a test, before its nodes are ended:
+// without any that hear it, the end of each session would take its time.
+func (p *fleet) hangUp() {
+	var all sync.WaitGroup
+	for _, c := range p.clients {
+		all.Go(func() { _ = c.Close(context.Background()) })
+	}
+	all.Wait()
 }
 
 // hold starts clients: some that hold and publish, five that wait behind each
@@ -47,14 +64,14 @@ func dialFleet(t *testing.T, addresses, label string) *cluster.Client {
 func (p *fleet) hold(env []string) *held {
 	t := p.t
 	t.Helper()
-	h := &held{p: p, env: env, load: newLoad(t, dialFleet(t, p.addresses(), "load"))}
-	h.publish(dialFleet(t, p.addresses(), "owner"), dialFleet(t, p.addresses(), "reader"))
+	h := &held{p: p, began: time.Now(), env: env, load: newLoad(t, p.client("load"))}
+	h.publish(p.client("owner"), p.client("reader"))
 	h.line = newQueue(t, h.last.Lock())
 	for i, shared := range []bool{false, true, true, false, true} {
-		h.line.join(dialFleet(t, p.addresses(), fmt.Sprint("waiter ", i+1)), shared)
+		h.line.join(p.client(fmt.Sprint("waiter ", i+1)), shared)
 	}
 	h.end = filepath.Join(t.TempDir(), "end")
-	h.holder = start(t, env, "run", "kept/run", "--ttl", "30s", "--", "bash", "-c", untilFile, "x", h.end)
+	h.holder = start(t, env, "run", "kept/run", "--ttl", keptTTL.String(), "--", "bash", "-c", untilFile, "x", h.end)
 	waiting := func(n int) func() bool {
 		return func() bool {
 			l, err := h.load.client.Get(t.Context(), "kept/run", cluster.GetOptions{})
@@ -63,7 +80,7 @@ func (p *fleet) hold(env []string) *held {
 	}
 	eventually(t, "the command's lock", waiting(0))
 	for i := range 2 {
-		h.others = append(h.others, start(t, env, "run", "kept/run", "--ttl", "30s", "--", "true"))
+		h.others = append(h.others, start(t, env, "run", "kept/run", "--ttl", keptTTL.String(), "--", "true"))
 		eventually(t, "a waiter", waiting(i+1))
 	}
 	for i := range 4 {
@@ -118,6 +135,7 @@ func (h *held) check(what string) {
 	}
 	h.alive(what)
 	h.alike(what)
+	t.Logf("%5.1f s: %s", time.Since(h.began).Seconds(), what)
 }
 
 // alive looks at what the holders think.
@@ -190,5 +208,6 @@ func (h *held) release() {
 	h.line.ended()
 	h.line.inOrder(h.last)
 	h.p.equal()
-	t.Logf("%d grants acknowledged, highest token %d; kept all the time:\n%s", h.load.grants.Load(), h.load.acked.Load(), strings.Join(h.before.lines, "\n"))
+	h.p.hangUp()
+	t.Logf("%d grants acknowledged, highest token %d; %d lines of the picture kept", h.load.grants.Load(), h.load.acked.Load(), len(h.before.lines))
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"holdfast/engine/cluster"
 )
 
 // freeAddress is an address on which nobody listens, outside of the ports that
@@ -35,8 +37,9 @@ func freeAddress(t *testing.T) string {
 
 // fleet is the nodes of one cluster, each a real process.
 type fleet struct {
-	t     *testing.T
-	nodes []*fleetNode
+	t       *testing.T
+	nodes   []*fleetNode
+	clients []*cluster.Client // by client
 }
 
 type fleetNode struct {
@@ -173,6 +176,7 @@ func (p *fleet) addresses() string {
 // It is not parallel: its load would be one for the tests that measure times.
 func TestLeaderKilledUnderLoad(t *testing.T) {
 	p := newFleet(t, 3, "--log-level", "warn", "--snapshot-every", "100")
+	defer p.hangUp()
 	h := p.hold([]string{serverVariable + "=" + p.addresses()})
 	kills := 3
 	if os.Getenv(soakVariable) != "" {
