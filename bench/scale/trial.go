@@ -45,7 +45,7 @@ func (t *trial) close() {
 
 func (t *trial) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		t.found, t.load, t.weigh, t.hash, t.snapshot, t.restartFollower, t.regrowFollower,
+		t.machine, t.found, t.load, t.weigh, t.hash, t.snapshot, t.restartFollower, t.regrowFollower,
 		t.killLeader, t.backup, t.restartAll, t.weigh, t.settle,
 	} {
 		if err := step(ctx); err != nil {
