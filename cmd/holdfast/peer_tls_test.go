@@ -28,6 +28,9 @@ func TestClusterOverTLS(t *testing.T) {
 		grant, _, _ = strings.Cut(rest, `"`)
 		return ok
 	})
+	eventually(t, "a cluster version that knows records", func() bool {
+		return strings.Contains(run(t, 0, on, "cluster", "status", "-o", "json").stdout.String(), `"cluster_version":2`)
+	})
 	run(t, exitMissing, []string{serverVariable + "=" + p.leader().addr}, "session", "end", "77")
 
 	next := tlstest.NewCA(t, "the next")
