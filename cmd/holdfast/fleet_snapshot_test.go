@@ -228,6 +228,7 @@ func (h *held) outrun(n *fleetNode, round int) {
 // It is not parallel: its load would be one for the tests that measure times.
 func TestFollowerKilledWhileItTakesASnapshot(t *testing.T) {
 	p, v := newValvedFleet(t, "--log-level", "info", "--snapshot-every", strconv.Itoa(snapshotEvery))
+	defer p.hangUp()
 	env := []string{serverVariable + "=" + p.addresses()}
 	h := p.hold(env)
 	f := p.nodes[2]
@@ -279,5 +280,4 @@ func TestFollowerKilledWhileItTakesASnapshot(t *testing.T) {
 		}
 	}
 	h.release()
-	_ = h.load.client.Close(context.Background())
 }
