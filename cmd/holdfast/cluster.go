@@ -73,27 +73,17 @@ rest itself. It is sent the log, and has a vote as soon as it has caught up:
 		if peer == "" {
 			return usagef("--peer HOST:PORT is missing: want the address of the new node's port for nodes, as its log shows it")
 		}
-		client, err := dial(cmd)
-		if err != nil {
-			return err
-		}
-		defer closeClient(client)
-		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
-		defer cancel()
-		members, err := afterOtherChange(ctx, func() ([]cluster.Member, error) {
-			return client.AddMember(ctx, cluster.Member{Name: args[0], PeerAddr: peer}, operatorName())
-		})
-		if err != nil {
-			return err
-		}
-		if *format == formatJSON {
-			return printJSON(cmd.OutOrStdout(), struct {
+		return tellOutcome(cmd, *format, func(ctx context.Context, client *cluster.Client) (o outcome, err error) {
+			members, err := afterOtherChange(ctx, func() ([]cluster.Member, error) {
+				return client.AddMember(ctx, cluster.Member{Name: args[0], PeerAddr: peer}, operatorName())
+			})
+			o.text = fmt.Sprintf("%s is added, and has a vote as soon as it has caught up; %s now", printable(args[0]), plural(len(members), "member"))
+			o.json = struct {
 				Added   string       `json:"added"`
 				Members []memberJSON `json:"members"`
-			}{args[0], toMembersJSON(members)})
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is added, and has a vote as soon as it has caught up; %s now\n", printable(args[0]), plural(len(members), "member"))
-		return err
+			}{args[0], toMembersJSON(members)}
+			return o, err
+		})
 	}
 	return cmd
 }
@@ -116,27 +106,17 @@ leads, it hands leadership over first.
 		if err != nil {
 			return err
 		}
-		client, err := dial(cmd)
-		if err != nil {
-			return err
-		}
-		defer closeClient(client)
-		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
-		defer cancel()
-		left, err := afterOtherChange(ctx, func() ([]cluster.Member, error) {
-			return client.RemoveMember(ctx, name, id, operatorName())
-		})
-		if err != nil {
-			return missingMember(err)
-		}
-		if *format == formatJSON {
-			return printJSON(cmd.OutOrStdout(), struct {
+		return tellOutcome(cmd, *format, func(ctx context.Context, client *cluster.Client) (o outcome, err error) {
+			left, err := afterOtherChange(ctx, func() ([]cluster.Member, error) {
+				return client.RemoveMember(ctx, name, id, operatorName())
+			})
+			o.text = fmt.Sprintf("%s is removed; %s left", printable(args[0]), plural(len(left), "member"))
+			o.json = struct {
 				Removed string       `json:"removed"`
 				Members []memberJSON `json:"members"`
-			}{args[0], toMembersJSON(left)})
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is removed; %s left\n", printable(args[0]), plural(len(left), "member"))
-		return err
+			}{args[0], toMembersJSON(left)}
+			return o, missingMember(err)
+		})
 	}
 	return cmd
 }
@@ -166,27 +146,44 @@ log. Sessions and locks are kept.
 				return err
 			}
 		}
-		client, err := dial(cmd)
-		if err != nil {
-			return err
-		}
-		defer closeClient(client)
-		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
-		defer cancel()
-		leader, err := client.TransferLeadership(ctx, name, id, operatorName())
-		if err != nil {
-			return missingMember(err)
-		}
-		if *format == formatJSON {
-			return printJSON(cmd.OutOrStdout(), struct {
+		return tellOutcome(cmd, *format, func(ctx context.Context, client *cluster.Client) (o outcome, err error) {
+			leader, err := client.TransferLeadership(ctx, name, id, operatorName())
+			o.text = memberName(leader) + " leads"
+			o.json = struct {
 				Leader string `json:"leader"`
 				ID     string `json:"id"`
-			}{leader.Name, idText(leader.ID)})
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s leads\n", memberName(leader))
-		return err
+			}{leader.Name, idText(leader.ID)}
+			return o, missingMember(err)
+		})
 	}
 	return cmd
+}
+
+// An outcome is what a command has to tell, in both forms.
+type outcome struct {
+	text string
+	json any
+}
+
+// tellOutcome makes one call of the service, and prints what came of it unless
+// it failed.
+func tellOutcome(cmd *cobra.Command, format string, call func(context.Context, *cluster.Client) (outcome, error)) error {
+	client, err := dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer closeClient(client)
+	ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
+	defer cancel()
+	o, err := call(ctx, client)
+	switch {
+	case err != nil:
+		return err
+	case format == formatJSON:
+		return printJSON(cmd.OutOrStdout(), o.json)
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), o.text)
+	return err
 }
 
 // afterOtherChange repeats a change of members while another one is under way:
