@@ -24,8 +24,8 @@ type probe struct {
 	}
 }
 
-func startProbe(ctx context.Context, addresses string) (*probe, error) {
-	client, err := cluster.Dial(ctx, addresses, &cluster.Options{TTL: time.Minute, Label: "probe", OpenTimeout: time.Minute})
+func startProbe(ctx context.Context, addresses string, ttl time.Duration) (*probe, error) {
+	client, err := cluster.Dial(ctx, addresses, &cluster.Options{TTL: ttl, Label: "probe", OpenTimeout: time.Minute})
 	if err != nil {
 		return nil, err
 	}

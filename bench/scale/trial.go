@@ -72,7 +72,7 @@ func (t *trial) found(ctx context.Context) error {
 		}
 	}
 	var err error
-	t.probe, err = startProbe(ctx, t.fleet.addresses())
+	t.probe, err = startProbe(ctx, t.fleet.addresses(), t.ttl)
 	return err
 }
 
@@ -362,8 +362,12 @@ func (t *trial) regrowFollower(ctx context.Context) error {
 	if err := old.start(); err != nil {
 		return err
 	}
-	if err := command("add", old.name, "--peer", old.peer); err != nil {
-		return err
+	var refused error // until it listens
+	if _, err := await(ctx, began, "the new member", t.fleet.nodes, func() bool {
+		refused = command("add", old.name, "--peer", old.peer)
+		return refused == nil || time.Since(began) > time.Minute
+	}); err != nil || refused != nil {
+		return errors.Join(err, refused)
 	}
 	took, err := awaitReady(ctx, began, old)
 	if err != nil {
