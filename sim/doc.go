@@ -1,17 +1,39 @@
 // Package sim is the room in which the real machines of the house meet under
 // time, networks and failures that a program invents: no sockets, no
-// goroutines, no clock. It holds no code of its own yet; its parts are
+// goroutines, no clock.
 //
+//   - This package makes one world from one 64-bit seed: servers with disks,
+//     clients, locks, gates, an operator, and the faults that happen to them.
+//     The same seed gives the same transcript, byte for byte.
 //   - explore: every order of events of a small world (two sessions, two
 //     locks, one change of leader), to a stated depth, and long stories under
 //     a policy; it must find nothing with all rules in, and each failure that
 //     the protocol names when its rule is taken out.
 //
 // The room may import server/core, server/lease, server/replica,
-// internal/watchdog, fence and gate/memgate: the real ones. What is invented
-// here (time, network, disk, the raft group as far as a part does without it)
-// must be able to do everything that the real thing can do, and nothing that it
-// cannot; each part's doc says where it falls short of that.
+// internal/watchdog, internal/planted, fence and gate/memgate: the real ones.
+// What is invented here (time, network, disk) must be able to do everything
+// that the real thing can do, and nothing that it cannot; each part's doc says
+// where it falls short of that.
+//
+// # A world from a seed
+//
+// [Draw] makes a [Setup] of a seed, [Run] lets it happen. A world is a queue of
+// events in true time; each process has a clock of its own, which may run fast
+// or slow, stand still or sleep. A server is the real replica and the real
+// deadline machine; its shell (server.go, serve.go, effects.go) does what the
+// loop of package server does, in the same order. A client is the real client
+// machine, with workers that arm a gate, read, think, and write; gates judge by
+// package fence. For [Setup].Faulty faults happen, each at its rate; then they
+// end, and within [Setup].Calm everything must come to rest.
+//
+// The judge knows only what clients, gates and disks saw, and compares what the
+// members applied. It objects with a [Violation], and the world stops.
+//
+// What the shell leaves out of the real server: streams and secrets (a message
+// is a unary call), the bounds of one entry, relays, TLS, the founding of a
+// cluster, the cluster version. Raft draws its election jitter from
+// crypto/rand: whoever calls [Run] seeds that.
 //
 // # What is explored with all rules in
 //
@@ -85,5 +107,6 @@
 //	     of retry-failed, closed at the grant in spite of it: EachRule; with real
 //	     processes: TestCasebookC60_OncePerPeriod, TestCasebookC60_RetryFailed
 //
-// Start reading at package explore.
+// Start reading at [Run], then world.run, server.turn and session.perform; for
+// the explorer at package explore.
 package sim

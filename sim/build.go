@@ -1,0 +1,110 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"holdfast/server/core"
+	"holdfast/server/replica"
+)
+
+// build sets the world up: servers that were founded together, clients without
+// a session, resources that nobody wrote to.
+func (w *world) build() {
+	w.net = network{w: w, rng: stream(w.Seed, "network"), links: map[link]*line{}}
+	plan := stream(w.Seed, "locks")
+	for i := range w.Locks {
+		w.locks = append(w.locks, w.drawLock(i, plan))
+	}
+	var voters []uint64
+	c := core.Config{Domain: [16]byte{1}, Incarnation: 1, Version: core.SupportedVersion}
+	for i := range w.Servers {
+		id := uint64(i + 1)
+		voters = append(voters, id)
+		c.Members = append(c.Members, w.member(i, id))
+	}
+	first, err := replica.Bootstrap(core.New(c), voters)
+	if err != nil {
+		panic(fmt.Sprintf("sim: bootstrap: %v", err)) // a mistake of this package
+	}
+	clocks := stream(w.Seed, "clocks")
+	for i := range w.Servers {
+		s := &server{id: uint64(i + 1), rng: stream(w.Seed, fmt.Sprint("server", i))}
+		s.process = process{w: w, name: fmt.Sprint("server ", i+1)}
+		s.clock = clock{read: between(clocks, time.Second, time.Hour), skew: w.drawSkew(clocks.IntN)}
+		s.disk = &disk{s: s, rng: stream(w.Seed, fmt.Sprint("disk", i)), snap: first, hard: firstState()}
+		w.servers = append(w.servers, s)
+	}
+	for i := range w.Clients {
+		c := &client{id: i, rng: stream(w.Seed, fmt.Sprint("client", i))}
+		c.process = process{w: w, name: fmt.Sprint("client ", i+1), boot: true}
+		c.clock = clock{read: between(clocks, time.Second, time.Hour), skew: w.drawSkew(clocks.IntN)}
+		w.clients = append(w.clients, c)
+	}
+	w.op = &operator{process{w: w, name: "operator", up: true}}
+	for _, s := range w.servers {
+		w.after(between(clocks, 0, 20*time.Millisecond), s.boot)
+	}
+	for _, c := range w.clients {
+		w.after(between(clocks, 0, time.Second), c.boot)
+	}
+}
+
+func firstState() *raftpb.HardState {
+	return &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(uint64(1))}
+}
+
+// member is a server in the list of members.
+func (w *world) member(i int, id uint64) core.Member {
+	return core.Member{ID: id, Name: fmt.Sprint("n", id), ClientAddr: fmt.Sprintf("10.0.0.%d:1", i+1), PeerAddr: fmt.Sprintf("10.0.0.%d:2", i+1)}
+}
+
+// drawSkew draws by how much a clock runs fast.
+func (w *world) drawSkew(intN func(int) int) int64 {
+	if w.Skew == 0 {
+		return 0
+	}
+	return int64(intN(2*w.Skew+1) - w.Skew)
+}
+
+// serverOf is the server with an ID; nil if there is none any more.
+func (w *world) serverOf(id uint64) *server {
+	i := slices.IndexFunc(w.servers, func(s *server) bool { return s.id == id })
+	if i < 0 {
+		return nil
+	}
+	return w.servers[i]
+}
+
+// restartLater starts a server that died again after a while.
+func (w *world) restartLater(s *server) {
+	w.after(between(w.rng, 50*time.Millisecond, 3*w.TTL), func() {
+		if !s.up && !s.gone {
+			s.boot()
+		}
+	})
+}
+
+// heal ends all faults: whoever is down starts, whoever stands still goes on,
+// all links carry.
+func (w *world) heal() {
+	w.calm = true
+	w.say("faults are over")
+	for _, undo := range w.undo {
+		undo()
+	}
+	w.undo = nil
+	for _, s := range w.servers {
+		if !s.up && !s.gone {
+			s.boot()
+		}
+	}
+	for _, c := range w.clients {
+		if !c.up {
+			c.boot()
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package sim
+
+import "time"
+
+// A clock is a machine's monotonic clock: it runs at a rate of its own and may
+// stand still.
+type clock struct {
+	read  time.Duration // at since
+	since time.Duration // true time
+	skew  int64         // millionths by which it runs fast
+	still bool
+}
+
+// now is the clock's reading at a true instant.
+func (c *clock) now(t time.Duration) time.Duration {
+	if c.still {
+		return c.read
+	}
+	d := t - c.since
+	return c.read + d + d*time.Duration(c.skew)/1_000_000
+}
+
+// turn changes how the clock runs from a true instant on.
+func (c *clock) turn(t time.Duration, skew int64, still bool) {
+	c.read, c.since, c.skew, c.still = c.now(t), t, skew, still
+}
+
+// until is how much true time passes until the clock has moved on by d, if it
+// runs on as it does.
+func (c *clock) until(d time.Duration) time.Duration {
+	return max(0, d*1_000_000/time.Duration(1_000_000+c.skew)+1)
+}
+
+// A process runs on a machine of its own: a server or a client. It may be down,
+// or stand still.
+type process struct {
+	w     *world
+	name  string
+	clock clock // counts a sleep for a client, and not for a server
+	boot  bool  // its clock counts a sleep
+	up    bool
+	life  uint64 // counts its starts
+	still int    // reasons to stand still (SIGSTOP, sleep)
+	sleep int    // those for which its clock does too
+	due   []func()
+}
+
+// time is the process's own clock.
+func (p *process) time() time.Duration { return p.clock.now(p.w.now) }
+
+// in lets the process do something when its clock has moved on by d: later if
+// it stands still then, and never if it has died before.
+func (p *process) in(d time.Duration, do func()) { p.w.after(p.clock.until(d), p.alive(do)) }
+
+// alive is do, for the present life of the process, when it runs.
+func (p *process) alive(do func()) func() {
+	life := p.life
+	return func() {
+		switch {
+		case !p.up || p.life != life:
+		case p.still > 0:
+			p.due = append(p.due, do)
+		default:
+			do()
+		}
+	}
+}
+
+// start begins a life.
+func (p *process) start() {
+	p.up, p.due = true, nil
+	p.still, p.sleep = 0, 0
+	p.clock.turn(p.w.now, p.clock.skew, false)
+	p.life++
+}
+
+// die ends it.
+func (p *process) die() { p.up, p.due = false, nil }
+
+// halt makes the process stand still until the function that it returns is
+// called. If its machine sleeps, its clock may stand still as well.
+func (p *process) halt(sleep bool) (resume func()) {
+	life := p.life
+	p.still++
+	clock := 0
+	if sleep && !p.boot {
+		clock = 1
+	}
+	p.sleep += clock
+	p.clock.turn(p.w.now, p.clock.skew, p.sleep > 0)
+	return func() {
+		if p.life != life {
+			return // it died, and runs again
+		}
+		p.still--
+		p.sleep -= clock
+		p.clock.turn(p.w.now, p.clock.skew, p.sleep > 0)
+		for p.still == 0 && len(p.due) > 0 && !p.w.stopped {
+			do := p.due[0]
+			p.due = p.due[1:]
+			do()
+		}
+	}
+}
