@@ -58,8 +58,10 @@ candidate that left office because its CMD ended, or that was revoked, stands as
 any other from then on, so that office does not go to and fro.
 
 SIGHUP, SIGINT, SIGQUIT and SIGTERM end holdfast elect: the signal is forwarded
-to CMD, and when that has ended the next candidate begins. Others (SIGUSR1,
-SIGUSR2, SIGWINCH) are only forwarded. On a terminal, Ctrl-C ends both. To make
+to CMD, whose whole group is killed if it has not ended after --grace; then the
+next candidate begins. A second SIGINT, SIGQUIT or SIGTERM, half a second later
+or more, kills at once. Others (SIGUSR1, SIGUSR2, SIGWINCH) are only forwarded.
+On a terminal, Ctrl-C ends both. To make
 a primary step down and stand again, revoke its grant:
 'holdfast lock revoke NAME --token N'.
 

@@ -41,6 +41,7 @@ type guardian struct {
 
 	lease schedule // told by the wrapper
 	drain schedule // for those that outlive the child in its group
+	asked schedule // once the group was asked to end, whatever the lease says
 
 	execs    chan int // gets exec's error number, 0 for none; nil once it is known
 	orphaned bool     // the wrapper is gone
@@ -172,6 +173,8 @@ func (g *guardian) obey(o order) {
 		g.lease.end(bootNow(), o.KillAt)
 	case orderSignal:
 		g.kill(syscall.Signal(o.Signal))
+	case orderKill:
+		g.asked.killBy(o.KillAt)
 	}
 }
 
@@ -241,6 +244,7 @@ func (g *guardian) act(now instant) instant {
 	}
 	term, kill, next := g.lease.due(now)
 	drainTerm, drainKill, drainNext := g.drain.due(now)
+	_, askedKill, askedNext := g.asked.due(now)
 	if term || drainTerm {
 		g.kill(unix.SIGTERM)
 		// A stopped process acts on SIGTERM only once it is continued.
@@ -249,16 +253,13 @@ func (g *guardian) act(now instant) instant {
 	if term {
 		g.line.send(report{Event: reportTermed, At: now})
 	}
-	if kill || drainKill {
+	if kill || drainKill || askedKill {
 		g.kill(unix.SIGKILL)
 	}
 	if kill {
 		g.line.send(report{Event: reportKilled, At: now})
 	}
-	if next == 0 || (drainNext != 0 && drainNext < next) {
-		next = drainNext
-	}
-	return next
+	return sooner(next, sooner(drainNext, askedNext))
 }
 
 // lingerNotice is how long others of the group may outlive the child before

@@ -12,7 +12,7 @@ import (
 // An order is what the wrapper tells the guardian.
 type order struct {
 	Op orderKind
-	// TermAt and KillAt go with orderExtend, KillAt with orderEnd.
+	// TermAt and KillAt go with orderExtend, KillAt with orderEnd and orderKill.
 	TermAt, KillAt instant
 	// Signal goes with orderSignal.
 	Signal int
@@ -25,6 +25,7 @@ const (
 	orderExtend orderKind = "extend" // the lease was renewed: schedule.extend
 	orderEnd    orderKind = "end"    // the lock is lost: schedule.end from now on
 	orderSignal orderKind = "signal" // forward Signal to the group
+	orderKill   orderKind = "kill"   // it was asked to end: schedule.killBy
 )
 
 // A report is what the guardian tells the wrapper.

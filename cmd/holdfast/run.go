@@ -67,8 +67,9 @@ The wait for the lock ends early if the service cannot be reached, or refuses
 new work, for 5 s. If an operator ends the session that waits, run queues again.
 
 SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGWINCH are forwarded
-to the group, once. On a terminal, Ctrl-C and Ctrl-Z reach the command as if
-it ran alone.
+to the group, once; holdfast run then waits for the command, however long that
+takes, and says so if it takes longer than --grace. On a terminal, Ctrl-C and
+Ctrl-Z reach the command as if it ran alone.
 
 What it cannot do: processes that are themselves stopped (SIGSTOP on holdfast
 run and its guardian, a frozen container, a machine that sleeps) end nothing in

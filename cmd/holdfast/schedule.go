@@ -44,6 +44,24 @@ func (s *schedule) end(now, killAt instant) {
 	s.set = true
 }
 
+// sooner is the earlier of two instants, of which 0 is never.
+func sooner(a, b instant) instant {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// killBy ends the group at killAt, or earlier if that was said before, without
+// a SIGTERM: the group was asked to end by another signal, or by another
+// schedule.
+func (s *schedule) killBy(killAt instant) {
+	if !s.set || killAt < s.killAt {
+		s.killAt = killAt
+	}
+	s.termed, s.set = true, true
+}
+
 // due says what must be sent now, and when to ask again (0: never).
 func (s *schedule) due(now instant) (term, kill bool, next instant) {
 	if !s.set || s.killed {

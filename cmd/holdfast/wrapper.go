@@ -60,6 +60,7 @@ type wrapper struct {
 	wantTTY  bool // give the terminal whenever it is ours to give
 
 	backup  schedule // follows the guardian's, in case that is stopped
+	asked   asking   // to end, by a signal
 	told    instant  // the last killAt that was sent
 	termed  bool     // SIGTERM was sent because of the lease, by whomever
 	exited  *report
@@ -156,7 +157,7 @@ func (w *wrapper) start() (err error) {
 	list := fmt.Sprintf("%d,%d,%d", fds[0], fds[1], fds[2])
 	argv := append([]string{guardCommand, list, w.cmd.grace.String(), w.cmd.path}, w.cmd.argv...)
 	started := make(chan int, 1)
-	w.gone = make(chan error, 2)
+	w.gone = make(chan error, 4)
 	go func() {
 		// The guardian's parent-death signal is tied to this thread.
 		runtime.LockOSThread()
@@ -229,6 +230,7 @@ func (w *wrapper) signalled(s syscall.Signal) {
 		return
 	}
 	w.line.send(order{Op: orderSignal, Signal: int(s)})
+	w.ask(s)
 }
 
 // extend tells the guardian of a renewal. After SIGTERM it does nothing, as the
@@ -276,11 +278,16 @@ func (w *wrapper) actBackup(now instant) instant {
 	}
 	if kill {
 		w.markTermed()
-		w.killGroup(unix.SIGKILL)
-		// A guardian that is stopped cannot say that all is over.
-		time.AfterFunc(2*time.Second, func() { w.gone <- errGuardStopped })
+		w.killAll()
 	}
-	return next
+	return sooner(next, w.actAsked(now))
+}
+
+// killAll kills the group for a guardian that may be stopped, and then cannot
+// say that all is over.
+func (w *wrapper) killAll() {
+	w.killGroup(unix.SIGKILL)
+	time.AfterFunc(2*time.Second, func() { w.gone <- errGuardStopped })
 }
 
 var errGuardStopped = errors.New("does not answer")
