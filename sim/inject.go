@@ -21,7 +21,10 @@ func (w *world) planFault(f Fault, r *rand.Rand) {
 		if w.calm {
 			return
 		}
-		w.happen(f, r)
+		w.ordinal++ // each has a stream of its own: one that is left out shifts no other
+		if own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())); !w.Skip.Has(w.ordinal) {
+			w.happen(f, own)
+		}
 		w.planFault(f, r)
 	})
 }

@@ -25,6 +25,11 @@ type Setup struct {
 	Rates Rates
 	// SnapshotEvery is after how many entries a server takes a snapshot.
 	SnapshotEvery uint64
+	// Skip are the faults, by their ordinals in the transcript, that do not
+	// happen; Until, if not 0, is when the world stops. Both make a failure
+	// shorter (see [Shrink]).
+	Skip  Ordinals
+	Until time.Duration
 }
 
 // Outside reports that clocks may differ by more than the margin allows for:
@@ -78,6 +83,13 @@ func chance(r *rand.Rand, n int) bool { return n > 0 && r.IntN(1_000_000) < n }
 
 // String shows the setup on one line, as a run prints it first.
 func (s Setup) String() string {
-	return fmt.Sprintf("seed %d: %d servers, %d clients, %d locks, TTL %v, margin %v, tick %v, skew ±%d ppm, snapshot every %d; %v",
+	text := fmt.Sprintf("seed %d: %d servers, %d clients, %d locks, TTL %v, margin %v, tick %v, skew ±%d ppm, snapshot every %d; %v",
 		s.Seed, s.Servers, s.Clients, s.Locks, s.TTL, s.Margin, s.Tick, s.Skew, s.SnapshotEvery, s.Rates)
+	if len(s.Skip) > 0 {
+		text += fmt.Sprintf("; without the faults %v", s.Skip)
+	}
+	if s.Until > 0 {
+		text += fmt.Sprintf("; until %v", s.Until)
+	}
+	return text
 }

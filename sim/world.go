@@ -27,6 +27,7 @@ type world struct {
 	op      *operator
 	calm    bool // faults are over
 	undo    []func()
+	ordinal int // of the latest fault that happened by itself, not to a message
 
 	judge *judge
 
@@ -48,6 +49,8 @@ type Result struct {
 	Violations []Violation
 	// Injected counts the faults that happened.
 	Injected [faults]int
+	// Events is the ordinal of the last fault that happened by itself.
+	Events int
 	// Virtual is how much time passed, and Steps how many events.
 	Virtual time.Duration
 	Steps   uint64
@@ -68,12 +71,20 @@ func Run(s Setup, out io.Writer) Result {
 	w.say("%v", s)
 	w.judge.watchOffice()
 	w.planFaults()
-	w.run(s.Faulty)
-	w.heal()
-	w.run(s.Faulty + s.Calm)
-	w.judge.end()
+	end := s.Faulty + s.Calm
+	if s.Until > 0 {
+		end = min(end, s.Until)
+	}
+	w.run(min(end, s.Faulty))
+	if end > s.Faulty && !w.stopped {
+		w.heal()
+		w.run(end)
+	}
+	if end == s.Faulty+s.Calm {
+		w.judge.end()
+	}
 	r := Result{
-		Setup: s, Violations: w.judge.violations, Injected: w.counts, Virtual: w.now, Steps: w.steps,
+		Setup: s, Violations: w.judge.violations, Injected: w.counts, Events: w.ordinal, Virtual: w.now, Steps: w.steps,
 		Met: w.judge.met, Counts: w.judge.counts,
 	}
 	w.sum.Sum(r.Hash[:0])
@@ -128,7 +139,7 @@ func (w *world) say(format string, args ...any) {
 // inject counts a fault and notes it.
 func (w *world) inject(f Fault, format string, args ...any) {
 	w.counts[f]++
-	w.say("fault "+f.String()+": "+format, args...)
+	w.say(fmt.Sprintf("fault %d, ", w.ordinal)+f.String()+": "+format, args...)
 }
 
 // An event is something that will happen.
