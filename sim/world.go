@@ -36,6 +36,7 @@ type world struct {
 	out     io.Writer // the transcript; nil: only its hash
 	counts  [faults]int
 	steps   uint64
+	lines   int
 	stopped bool // a checker objected: nothing more happens
 }
 
@@ -51,9 +52,11 @@ type Result struct {
 	Injected [faults]int
 	// Events is the ordinal of the last fault that happened by itself.
 	Events int
-	// Virtual is how much time passed, and Steps how many events.
+	// Virtual is how much time passed, Steps how many events, and Lines how
+	// long the transcript is.
 	Virtual time.Duration
 	Steps   uint64
+	Lines   int
 	// Met are the named situations that occurred, with how often.
 	Met map[Situation]int
 	// Counts are the grants, writes and so on.
@@ -84,7 +87,7 @@ func Run(s Setup, out io.Writer) Result {
 		w.judge.end()
 	}
 	r := Result{
-		Setup: s, Violations: w.judge.violations, Injected: w.counts, Events: w.ordinal, Virtual: w.now, Steps: w.steps,
+		Setup: s, Violations: w.judge.violations, Injected: w.counts, Events: w.ordinal, Virtual: w.now, Steps: w.steps, Lines: w.lines,
 		Met: w.judge.met, Counts: w.judge.counts,
 	}
 	w.sum.Sum(r.Hash[:0])
@@ -126,6 +129,7 @@ func (w *world) after(d time.Duration, do func()) { w.at(w.now+d, do) }
 
 // say adds a line to the transcript.
 func (w *world) say(format string, args ...any) {
+	w.lines++
 	w.line.Reset()
 	fmt.Fprintf(&w.line, "%12d ", w.now.Microseconds())
 	fmt.Fprintf(&w.line, format, args...)
