@@ -7,6 +7,8 @@ import (
 	"hash"
 	"io"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 	"time"
 )
 
@@ -68,26 +70,70 @@ type Result struct {
 // seeds it for each world (testing/cryptotest in tests), and runs one world
 // at a time in its process. The transcript goes to out, if not nil.
 func Run(s Setup, out io.Writer) Result {
+	w := newWorld(s, out)
+	w.live()
+	return w.result()
+}
+
+// Try is [Run], in which a panic is a violation.
+func Try(s Setup, out io.Writer) Result {
+	w := newWorld(s, out)
+	func() {
+		defer func() {
+			if p := recover(); p != nil {
+				w.judge.object(Panicked, "%v%s", p, frames())
+			}
+		}()
+		w.live()
+	}()
+	return w.result()
+}
+
+// frames are the places of this module on the stack, without what differs from
+// run to run.
+func frames() string {
+	var text strings.Builder
+	pcs := make([]uintptr, 64)
+	all := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = all.Next()
+		if strings.HasPrefix(f.Function, "holdfast/") {
+			fmt.Fprintf(&text, "; %s line %d", f.Function, f.Line)
+		}
+	}
+	return text.String()
+}
+
+func newWorld(s Setup, out io.Writer) *world {
 	w := &world{Setup: s, rng: stream(s.Seed, "faults"), sum: sha256.New(), out: out}
 	w.judge = newJudge(w)
+	return w
+}
+
+// live lets everything happen.
+func (w *world) live() {
 	w.build()
-	w.say("%v", s)
+	w.say("%v", w.Setup)
 	w.judge.watchOffice()
 	w.planFaults()
-	end := s.Faulty + s.Calm
-	if s.Until > 0 {
-		end = min(end, s.Until)
+	end := w.Faulty + w.Calm
+	if w.Until > 0 {
+		end = min(end, w.Until)
 	}
-	w.run(min(end, s.Faulty))
-	if end > s.Faulty && !w.stopped {
+	w.run(min(end, w.Faulty))
+	if end > w.Faulty && !w.stopped {
 		w.heal()
 		w.run(end)
 	}
-	if end == s.Faulty+s.Calm {
+	if end == w.Faulty+w.Calm {
 		w.judge.end()
 	}
+}
+
+func (w *world) result() Result {
 	r := Result{
-		Setup: s, Violations: w.judge.violations, Injected: w.counts, Events: w.ordinal, Virtual: w.now, Steps: w.steps, Lines: w.lines,
+		Setup: w.Setup, Violations: w.judge.violations, Injected: w.counts, Events: w.ordinal, Virtual: w.now, Steps: w.steps, Lines: w.lines,
 		Met: w.judge.met, Counts: w.judge.counts,
 	}
 	w.sum.Sum(r.Hash[:0])
