@@ -30,7 +30,7 @@ func (s *State) GrantEndCost(number uint64, success bool) int {
 	case l.closed() || l.limit == 1 && l.holders > 1:
 		return 0
 	}
-	return s.handOnCost(l)
+	return s.handOnCost(l, 1)
 }
 
 // RevokeCost is [State.GrantEndCost] for a revoke, which may only mark.
@@ -44,23 +44,24 @@ func (s *State) RevokeCost(c Revoke) int {
 // ReopenCost is how many waits leave the queue when a closed lock is opened.
 func (s *State) ReopenCost(name string) int {
 	l, ok := s.locks.Get(&lock{name: name})
-	if !ok || l.waiters == 0 || l.holders != 0 {
+	if !ok || l.waiters == 0 {
 		return 0
 	}
-	return s.handOnCost(l)
+	return s.handOnCost(l, max(1, int(l.limit)-int(l.holders)))
 }
 
-// handOnCost looks at a queue from its head as far as it would be granted.
-func (s *State) handOnCost(l *lock) (n int) {
+// handOnCost looks at a queue from its head as far as it would be granted if so
+// many slots are free.
+func (s *State) handOnCost(l *lock, free int) (n int) {
 	ascendFrom(s.waits, &wait{ask: ask{lock: l.name}}, func(w *wait) bool {
-		if w.lock != l.name || n > 0 && !w.shared {
+		if w.lock != l.name || n >= free && !w.shared {
 			return false
 		}
 		if n++; w.oncePer != 0 && !w.retryFailed {
 			n = int(l.waiters) // its grant closes the lock
 			return false
 		}
-		return w.shared && n <= MaxPerSession
+		return (w.shared || n < free) && n <= MaxPerSession
 	})
 	return n
 }

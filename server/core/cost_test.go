@@ -31,6 +31,24 @@ func TestCostIsWhatLeavesTheQueue(t *testing.T) {
 	}
 }
 
+// TestCostOfAReopen: what is granted when a closed lock opens again is as much as
+// finds room, also beside holders that stayed.
+func TestCostOfAReopen(t *testing.T) {
+	s := testState()
+	do(t, s, "open 1", "open 2", "open 3",
+		"acquire 1 0/1 p limit=3 delay=1m", "acquire 3 0/1 p limit=3", "revoke p 1 now", "acquire 2 0/1 p limit=3", "acquire 2 1/1 p limit=3", "acquire 2 2/1 p limit=3",
+		"acquire 1 1/1 r shared delay=1m", "acquire 3 1/1 r shared", "end 1 operator",
+		"acquire 2 3/1 r shared", "acquire 2 4/1 r shared", "acquire 2 5/1 r")
+	for name, least := range map[string]int{"p": 2, "r": 2} {
+		v, _ := s.Lock(name, 0)
+		cost := s.ReopenCost(name)
+		a := mustApply(t, s, 0, Reopen{Lock: name, Closing: v.Closing})
+		if len(a.Notices) != least || cost < least {
+			t.Errorf("%s: reopening settles %d waits, want %d, and was said to cost %d", name, len(a.Notices), least, cost)
+		}
+	}
+}
+
 // TestCostIsAnUpperBound: the same over random states.
 func TestCostIsAnUpperBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
