@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"holdfast/internal/planted"
 )
 
 // An Instant is a time on the client's clock, which counts suspend: a duration
@@ -158,7 +160,12 @@ func (m *Machine) Clone() *Machine {
 
 // Deadline is the instant at which the session is over unless a keepalive is
 // answered before (B10).
-func (m *Machine) Deadline() Instant { return m.good + m.set.TTL - m.set.Margin }
+func (m *Machine) Deadline() Instant {
+	if planted.On("B10-no-margin") {
+		return m.good + m.set.TTL
+	}
+	return m.good + m.set.TTL - m.set.Margin
+}
 
 // Good is the instant before the last answered call left.
 func (m *Machine) Good() Instant { return m.good }
@@ -281,7 +288,10 @@ func (m *Machine) Tick(now Moment) []Action {
 // Settle tells what became of a call. The shell tells it once for each call,
 // also for one that was given up. Calls that are not known are ignored.
 func (m *Machine) Settle(now Moment, id CallID, r Reply) []Action {
-	acts := m.expire(now, nil)
+	var acts []Action
+	if !planted.On("B10-late-answer-revives") {
+		acts = m.expire(now, nil)
+	}
 	c, known := m.calls[id]
 	if !known {
 		return m.turn(now, acts)

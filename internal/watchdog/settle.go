@@ -3,6 +3,8 @@ package watchdog
 import (
 	"slices"
 	"strings"
+
+	"holdfast/internal/planted"
 )
 
 // settle applies the reply to a call that is no longer in flight.
@@ -62,7 +64,9 @@ func (m *Machine) settleKeepalive(now Moment, c call, r Reply, acts []Action) []
 	}
 	newest := c.sent >= m.good
 	if newest {
-		m.good = c.sent // an answer counts from the instant before its call, however late
+		if m.good = c.sent; planted.On("B10-from-answer") {
+			m.good = now.At
+		} // an answer counts from the instant before its call, however late
 		m.pulse.failures = 0
 		if m.pulse.call == 0 {
 			m.pulse.next = max(now.At, c.sent+m.set.Interval)
@@ -105,7 +109,7 @@ func (m *Machine) contended(g *grant) bool { return g.contended != 0 && g.conten
 
 // revoke: the holder must stop, and acknowledges by its release (B11).
 func (m *Machine) revoke(now Moment, slot int, rev Revocation, acts []Action) []Action {
-	if g := &m.grants[slot]; g.lost != 0 || g.asked {
+	if g := &m.grants[slot]; g.lost != 0 || g.asked || planted.On("B11-holder-goes-on") {
 		return acts
 	}
 	return m.lose(now.At, slot, rev.Cause, rev.By, acts)
@@ -113,7 +117,7 @@ func (m *Machine) revoke(now Moment, slot int, rev Revocation, acts []Action) []
 
 func (m *Machine) settleAcquire(now Moment, c call, r Reply, acts []Action) []Action {
 	i := int(c.request.Lane)
-	if !m.isOpen(c.request) || m.lanes[i].request.cancelling {
+	if !m.isOpen(c.request) || m.lanes[i].request.cancelling && !planted.On("C2-acts-on-a-late-grant") {
 		return acts // the cancel's answer settles it (C2)
 	}
 	if _, known := m.slots[r.Grant]; known && r.Verdict == Done {
@@ -179,7 +183,7 @@ func (m *Machine) settleRelease(now Moment, c call, r Reply, acts []Action) []Ac
 		return acts
 	}
 	switch {
-	case r.Verdict == Done:
+	case r.Verdict == Done || r.Verdict == Retry && planted.On("C3-release-not-repeated"):
 		m.forget(i)
 		return append(acts, Action{Kind: GrantReleased, Grant: c.grant})
 	case m.grants[i].call != c.id:
@@ -202,6 +206,10 @@ func (m *Machine) cancel(now Moment, lane int, acts []Action) []Action {
 	q := m.lanes[lane].request
 	if q.cancelling {
 		return acts
+	}
+	if planted.On("C2-cancel-not-sent") {
+		m.drop(lane)
+		return append(acts, Action{Kind: Settled, Request: q.id})
 	}
 	if q.call != 0 {
 		acts = append(acts, Action{Kind: Abort, Call: q.call})

@@ -1,6 +1,10 @@
 package core
 
-import "fmt"
+import (
+	"fmt"
+
+	"holdfast/internal/planted"
+)
 
 // Apply applies one entry of the log and says all that it did. Each entry is
 // applied once, in the order of the log; gaps in the index are allowed (raft's
@@ -26,6 +30,9 @@ func (s *State) Apply(e Entry) (a Applied, err error) {
 	}
 	s.index = e.Index
 	s.clock = max(s.clock, e.Header.Clock)
+	if planted.On("B2-not-the-maximum") {
+		s.clock = e.Header.Clock
+	}
 	t := step{State: s, out: &a}
 	for _, c := range e.Commands {
 		a.Results = append(a.Results, t.run(c))

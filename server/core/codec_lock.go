@@ -1,6 +1,10 @@
 package core
 
-import "math"
+import (
+	"math"
+
+	"holdfast/internal/planted"
+)
 
 func (x *codec) outcome(o *outcome) {
 	x.u8((*uint8)(&o.status), uint8(Cancelled), "lane's outcome")
@@ -107,6 +111,9 @@ func (x *codec) oneLock(s *State, l lock) string {
 		x.u64(&l.valueGrant)
 		x.session(&l.valueSession)
 	}
+	if l.inUse() && planted.On("D8-no-closings") {
+		l.closing, l.cause, l.opensAt = 0, 0, 0
+	}
 	closed := l.closed()
 	x.flag(&closed, "closed")
 	if closed {
@@ -172,6 +179,9 @@ func (x *codec) oneHolder(g grant, told Grant) *grant {
 	x.flag(&g.revoked, "revoked")
 	if g.revoked {
 		x.clock(&g.revokedAt, "revocation")
+		if x.reading() && planted.On("D8-no-mark-clock") {
+			g.revokedAt = 0
+		}
 		x.u8((*uint8)(&g.cause), uint8(ByMaxHold), "revocation's cause")
 		x.text(&g.by, MaxLabel, "revocation's operator")
 		x.u64(&g.burnt)
@@ -236,6 +246,9 @@ func (x *codec) stateEvents(s *State) {
 	groups := uint64(0)
 	if first, ok := s.events.Min(); ok {
 		groups = uint64(s.revision-first.Revision) + 1
+	}
+	if planted.On("D8-no-events") {
+		groups = 0
 	}
 	x.below(&groups, uint64(s.revision), "number of revisions with events")
 	if x.writing {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
+
+	"holdfast/internal/planted"
 )
 
 // The encoding of a state: "HS", the format's version, the head, sessions with
@@ -131,6 +134,9 @@ func (x *codec) state(s *State) {
 	x.below(&s.counter, MaxCounter, "counter")
 	x.revision(&s.revision, math.MaxInt64, "revision")
 	x.clock(&s.clock, "clock")
+	if x.reading() && planted.On("D8-no-clock") {
+		s.clock = 0
+	}
 	x.u32(&s.version, "version")
 	if !x.writing && s.version > s.supports {
 		x.fail(ErrNewerFormat, "%s", newerVersion(s.version, s.supports))
@@ -176,6 +182,7 @@ func (x *codec) oneSession(s *State, v session, who identity) SessionID {
 	x.text(&who.label, MaxLabel, "label")
 	x.text(&who.host, MaxLabel, "host")
 	x.clock(&who.opened, "opening clock")
+	v.suspected = v.suspected && !planted.On("D8-no-suspicions")
 	x.flag(&v.suspected, "suspected")
 	if v.suspected {
 		x.clock(&v.since, "suspicion")
@@ -224,8 +231,11 @@ func (x *codec) tombsOf(s *State, v *session) {
 }
 
 func (x *codec) lanesOf(s *State, v *session) {
-	n := x.count(int(v.lanes), MaxPerSession, "lanes")
 	all := s.lanesOf(v.id)
+	if planted.On("D8-no-lanes") {
+		all = slices.DeleteFunc(all, func(l lane) bool { return l.outcome.status != Waiting })
+	}
+	n := x.count(len(all), MaxPerSession, "lanes")
 	for i := 0; i < n && x.err == nil; i++ {
 		l := lane{session: v.id}
 		if x.writing {

@@ -1,5 +1,7 @@
 package core
 
+import "holdfast/internal/planted"
+
 func (s *State) grant(number uint64) (*grant, bool) {
 	return s.grants.Get(&grant{Grant: &Grant{Number: number}})
 }
@@ -39,7 +41,7 @@ func (t *step) grantTo(l lock, a *ask, at spot) Result {
 		Number: number, Generation: number, Incarnation: t.incarnation, Session: a.session,
 		Lock: a.lock, Slot: at.slot, Shared: a.shared, Since: t.clock,
 	}
-	if at.generation != 0 {
+	if at.generation != 0 && !planted.On("A1-token-of-its-own") {
 		told.Generation = at.generation // A1: the token of a shared run is its first grant's
 	}
 	if a.maxHold != 0 {
@@ -65,7 +67,7 @@ func (t *step) grantTo(l lock, a *ask, at spot) Result {
 // began applies the rule that comes with the beginning of a grant (B13), after
 // its holder was told.
 func (t *step) began(a *ask) {
-	if a.oncePer != 0 && !a.retryFailed {
+	if a.oncePer != 0 && !a.retryFailed && !planted.On("B13-open-after-the-grant") {
 		t.close(a.lock, CauseOncePer, later(t.clock, share(a.oncePer)))
 	}
 }
@@ -80,7 +82,12 @@ type end struct {
 }
 
 // isConfirmed reports whether the holder itself wanted the end.
-func (e end) isConfirmed() bool { return e.confirmed || e.cause == CauseEnded }
+func (e end) isConfirmed() bool {
+	if planted.On("B8-no-delay-after-expiry") && e.cause == CauseExpired || planted.On("B8-no-delay-after-revoke") && e.cause != CauseExpired {
+		return true
+	}
+	return e.confirmed || e.cause == CauseEnded
+}
 
 // endGrant ends a grant and what belongs to it: its value (A6), and the rules
 // that its end calls for. The caller settles the lock.
@@ -98,6 +105,9 @@ func (t *step) endGrant(g *grant, e end) {
 	t.touchGrant(g)
 	l := *t.mustLock(g.Lock)
 	l.holders--
+	if planted.On("D5-changed-in-place") {
+		t.mustLock(g.Lock).holders = l.holders
+	}
 	l.sealed = l.sealed && l.holders != 0
 	if l.valueGrant == g.Number {
 		t.clearValue(&l, g.Session, e.cause)
@@ -106,7 +116,9 @@ func (t *step) endGrant(g *grant, e end) {
 	switch {
 	case !e.isConfirmed() && g.lockDelay != 0:
 		t.close(g.Lock, CauseLockDelay, later(t.clock, g.lockDelay))
-	case e.cause == CauseReleased && !e.failed && g.retryFailed:
+	case e.cause == CauseReleased && g.retryFailed && planted.On("B13-from-the-end"):
+		t.close(g.Lock, CauseOncePer, later(t.clock, share(g.oncePer)))
+	case e.cause == CauseReleased && (!e.failed || planted.On("B13-failure-closes")) && g.retryFailed:
 		t.close(g.Lock, CauseOncePer, later(g.Since, share(g.oncePer)))
 	}
 }

@@ -1,5 +1,7 @@
 package core
 
+import "holdfast/internal/planted"
+
 // admit applies rule C1 to a request: ok says that it is to be executed now;
 // otherwise r is its answer. A request that is executed must be recorded in
 // the same command. What it asks for must be the same in every copy; a is zero
@@ -18,6 +20,9 @@ func (t *step) admit(id SessionID, req Request, a asked) (r Result, ok bool) {
 	switch {
 	case !used && x.lanes >= MaxPerSession:
 		return refuse(ruleLanes), false
+	case planted.On("C1-copy-executed") && used && req.N == n.last && n.outcome.status != Waiting,
+		planted.On("C1-late-copy-executed") && used && req.N < n.last && n.outcome.status != Waiting:
+		return Result{}, true
 	case !used || req.N > n.last && n.outcome.status != Waiting:
 		return Result{}, true
 	case req.N > n.last:
@@ -99,6 +104,9 @@ func (t *step) cancel(c Cancel) Result {
 	}
 	if !live || !used || n.last != c.Request.N {
 		r, unseen := t.admit(c.Session, c.Request, asked{})
+		if unseen && planted.On("C2-unseen-not-recorded") {
+			return cancelled.result()
+		}
 		if unseen {
 			t.record(c.Session, c.Request, asked{}, cancelled)
 			return cancelled.result()
@@ -113,7 +121,7 @@ func (t *step) cancel(c Cancel) Result {
 	case Granted:
 		number := n.outcome.grant.Number
 		t.record(c.Session, c.Request, asked{}, cancelled)
-		if g, held := t.grant(number); held {
+		if g, held := t.grant(number); held && !planted.On("C2-granted-stays") {
 			t.endGrant(g, end{cause: CauseCancelled, confirmed: true})
 			t.settle(g.Lock)
 		} else if d, gone := t.tombs.Get(tombOf(number)); gone {

@@ -1,5 +1,7 @@
 package core
 
+import "holdfast/internal/planted"
+
 // spot is where a lock has room: a slot, and the generation that a shared
 // holder joins there (0: it begins a new one).
 type spot struct {
@@ -20,7 +22,7 @@ func (s *State) room(l *lock, shared bool) (at spot, ok bool) {
 			return spot{}, false
 		}
 		return spot{slot: s.freeSlot(l.name)}, true
-	case !shared || l.sealed:
+	case !shared && !planted.On("I2-writer-joins-readers") || l.sealed && !planted.On("B11-sealed-run-joined"):
 		return spot{}, false
 	}
 	first, ok := s.firstHolder(l.name)
@@ -33,7 +35,7 @@ func (s *State) room(l *lock, shared bool) (at spot, ok bool) {
 // freeSlot returns the lowest slot that nobody holds.
 func (s *State) freeSlot(name string) (free uint32) {
 	s.eachHolder(name, func(g *grant) bool {
-		if g.Slot != free {
+		if g.Slot != free || planted.On("A5-slot-taken") {
 			return false
 		}
 		free++
@@ -56,6 +58,9 @@ func (t *step) settle(name string) {
 			return
 		}
 		head := t.head(name)
+		if planted.On("I5-last-first") {
+			head = t.tail(name)
+		}
 		at, ok := t.room(l, head.shared)
 		switch {
 		case !ok:
@@ -83,6 +88,9 @@ func (t *step) tidy(l *lock) {
 		}
 	default:
 		t.locks.Delete(l)
+		if last, _ := t.grants.Max(); last != nil && planted.On("A2-counter-restarts") {
+			t.counter = last.Number & MaxCounter // as high as what is held
+		}
 	}
 }
 
@@ -93,6 +101,17 @@ func (s *State) head(name string) *wait {
 		broken("lock %q counts waiters and has none", name)
 	}
 	return w
+}
+
+// tail returns the last of a queue that is not empty, for a planted bug.
+func (s *State) tail(name string) (last *wait) {
+	ascendFrom(s.waits, &wait{ask: ask{lock: name}}, func(w *wait) bool {
+		if w.lock == name {
+			last = w
+		}
+		return w.lock == name
+	})
+	return last
 }
 
 // unqueue takes a wait out of its queue.

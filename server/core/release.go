@@ -1,5 +1,7 @@
 package core
 
+import "holdfast/internal/planted"
+
 // release gives back the grant with this number and no other (invariant 6,
 // C3). It asks for no live session: what the session held is gone with it,
 // which is what the caller wants.
@@ -12,11 +14,32 @@ func (t *step) release(c Release) Result {
 			return (&refusal{rule: ruleNotYours, lock: g.Lock, holder: t.holder(g)}).refused()
 		}
 		t.endGrant(g, end{cause: CauseReleased, confirmed: true, failed: c.Failed})
-		t.settle(g.Lock)
+		if !planted.On("I4-not-handed-on") {
+			t.settle(g.Lock)
+		}
 		return Result{Status: Done}
+	}
+	if planted.On("A1-release-by-lock") {
+		t.releaseByLock(c)
 	}
 	if d, gone := t.tombs.Get(tombOf(c.Grant)); gone && d.session == c.Session {
 		t.dropTomb(d) // the holder knows now
 	}
 	return Result{Status: Done}
+}
+
+// releaseByLock releases whoever holds the lock that the named grant was of,
+// for a planted bug.
+func (t *step) releaseByLock(c Release) {
+	name := ""
+	t.State.events.Ascend(func(r record) bool {
+		if r.Kind == EventGranted && r.Grant == c.Grant {
+			name = r.Lock
+		}
+		return name == ""
+	})
+	if g, held := t.firstHolder(name); held && g.Session == c.Session {
+		t.endGrant(g, end{cause: CauseReleased, confirmed: true, failed: c.Failed})
+		t.settle(name)
+	}
 }

@@ -1,5 +1,7 @@
 package core
 
+import "holdfast/internal/planted"
+
 // revoke takes a grant from its holder (B11). A repeated one is already done;
 // one that names a grant which is not held shows who holds the lock.
 func (t *step) revoke(c Revoke) Result {
@@ -14,6 +16,9 @@ func (t *step) revoke(c Revoke) Result {
 	case c.Now:
 		burnt, _ := t.nextNumber()
 		t.seal(g, burnt)
+		if planted.On("B11-no-burn") {
+			burnt = g.Generation
+		}
 		return t.free(g, c.Cause, c.By, burnt)
 	case c.Free && !g.revoked:
 		return t.about(ruleNotMarked, t.mustLock(c.Lock)).refused()
@@ -76,7 +81,7 @@ func (t *step) mark(g *grant, c Revoke) Result {
 // that is dead at every gate where the revocation token was armed. A later
 // acquire waits as behind an exclusive holder, until the generation has ended.
 func (t *step) seal(g *grant, burnt uint64) {
-	if !g.Shared || burnt == 0 {
+	if !g.Shared || burnt == 0 || planted.On("B11-not-sealed") {
 		return
 	}
 	l := *t.mustLock(g.Lock)

@@ -1,6 +1,10 @@
 package core
 
-import "slices"
+import (
+	"slices"
+
+	"holdfast/internal/planted"
+)
 
 func (s *State) session(id SessionID) (session, bool) { return s.sessions.Get(session{id: id}) }
 
@@ -27,7 +31,7 @@ func (t *step) open(c Open) Result {
 	case !textFits(c.Host):
 		return refuse(ruleHost)
 	}
-	if old, ok := t.secrets.Get(secret{hash: c.SecretHash}); ok {
+	if old, ok := t.secrets.Get(secret{hash: c.SecretHash}); ok && !planted.On("B12-opens-anew") {
 		return Result{Status: Done, Session: old.id}
 	}
 	if _, taken := t.session(c.ID); taken {
@@ -104,7 +108,7 @@ func (t *step) expire(c Expire) Result {
 	switch {
 	case !ok:
 		return Result{Status: Done}
-	case !x.suspected || x.since != c.Since:
+	case (!x.suspected || x.since != c.Since) && !planted.On("B4-any-since"):
 		return refuse(ruleNotSuspected)
 	}
 	t.settleAll(t.endSession(c.ID, CauseExpired, ""))
@@ -117,6 +121,9 @@ func (t *step) expire(c Expire) Result {
 func (t *step) endSession(id SessionID, cause Cause, by string) (touched []string) {
 	t.emitOf(id, Event{Kind: EventEnded, Cause: cause, By: by})
 	for _, w := range t.waitsOf(id) {
+		if planted.On("I3-waiter-outlives-its-session") {
+			break
+		}
 		t.leave(w, cause, outcome{status: Refused, refusal: &refusal{rule: ruleSessionLost, lock: w.lock}})
 		touched = append(touched, w.lock)
 	}

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"holdfast/internal/planted"
 	"holdfast/server/core"
 )
 
@@ -99,7 +100,7 @@ func (a Append) Merge(b Append) (joined Append, ok bool) {
 func (m *Machine) follow(eff Effects) {
 	st := m.node.BasicStatus()
 	now := Role{Term: st.GetTerm(), Leader: st.Lead, Elected: st.RaftState == raft.StateLeader}
-	now.Leads = now.Elected && m.appliedTerm == now.Term
+	now.Leads = now.Elected && (m.appliedTerm == now.Term || planted.On("B3-leads-before-it-applied"))
 	if m.role.Elected && (!now.Elected || now.Term != m.role.Term) {
 		m.abandon(eff)
 	}
@@ -146,8 +147,11 @@ func (m *Machine) apply(e *raftpb.Entry, eff Effects) {
 	switch {
 	case e.GetType() != raftpb.EntryNormal:
 		out.Entry, err = m.changeMembers(e)
-	case len(e.GetData()) > 0:
+	case len(e.GetData()) > 0 || planted.On("D9-raft-has-no-entries"):
 		out.Entry, err = core.DecodeEntry(e.GetIndex(), e.GetTerm(), e.GetData())
+	}
+	if planted.On("B1-own-term-only") && e.GetType() == raftpb.EntryNormal && m.elected() && e.GetTerm() < m.node.BasicStatus().GetTerm() {
+		out.Entry.Commands = nil
 	}
 	out.Proposal = m.placed[e.GetIndex()]
 	delete(m.placed, e.GetIndex())
@@ -165,7 +169,7 @@ func (m *Machine) apply(e *raftpb.Entry, eff Effects) {
 
 // serveReads tells of confirmed reads whose index is applied.
 func (m *Machine) serveReads(eff Effects) {
-	for len(m.reads) > 0 && m.reads[0].index <= m.state.Index() {
+	for len(m.reads) > 0 && (m.reads[0].index <= m.state.Index() || planted.On("B5-read-before-applied")) {
 		eff.Read(m.reads[0].handle)
 		m.reads = m.reads[1:]
 	}
