@@ -259,6 +259,25 @@ func TestCopiedDirectory(t *testing.T) {
 	}
 }
 
+// A list that has this node's own port under another name is told as that, and
+// not as a copy of the directory.
+func TestOwnPortInTheList(t *testing.T) {
+	list := []peer.Founder{{Name: "a", Addr: freeAddress(t)}, {Name: "b", Addr: freeAddress(t)}, {Name: "c", Addr: freeAddress(t)}}
+	_, err := Start(t.Context(), Config{Listen: freeAddress(t), Dir: t.TempDir(), Tick: clusterTick, Logger: quietLog, Cluster: ClusterConfig{Name: "a", PeerListen: list[1].Addr, Founders: list}})
+	if err == nil || !strings.Contains(err.Error(), "the list has b at "+list[1].Addr+", and there this node itself answers, which is a") {
+		t.Errorf("the start ended with %v", err)
+	}
+}
+
+// What says how a node without data comes back has an address in it, also if
+// the member that was asked does not know its own.
+func TestAdviceHasAnAddress(t *testing.T) {
+	f := &founding{newcomer: newcomer{me: &identity{facts: peer.Facts{Name: "c", PeerAddr: "c.test:1"}}}}
+	if got := f.replaceAdvice(heard{founder: peer.Founder{Name: "a", Addr: "a.test:1"}}); !strings.Contains(got, "--join a.test:1 in place of") {
+		t.Errorf("the advice is %q", got)
+	}
+}
+
 func TestOneFounder(t *testing.T) {
 	r := newCluster(t, 1)
 	r.acquire(r.open("a", time.Hour), 1, "l")

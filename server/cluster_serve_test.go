@@ -215,6 +215,50 @@ func TestNotReadyUntilFounded(t *testing.T) {
 		n, _ := res.Body.Read(text)
 		return res.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(text[:n]), "b does not answer")
 	})
+	w.alive(addr)
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("it started")
+	}
+}
+
+// alive checks that a node which waits for others is not taken for a dead one.
+func (w *world) alive(addr string) {
+	w.t.Helper()
+	res, err := http.Get("http://" + addr + "/healthz")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		w.t.Errorf("/healthz of a node that waits: %d", res.StatusCode)
+	}
+}
+
+// A node that waits to be added says so, and not that its cluster is to be
+// founded.
+func TestNotReadyUntilAdded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	addr := freeAddress(t)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Start(ctx, Config{Listen: addr, Dir: t.TempDir(), Tick: clusterTick, Logger: quietLog, Cluster: ClusterConfig{Name: "d", PeerListen: freeAddress(t), Join: []string{freeAddress(t)}}})
+		ended <- err
+	}()
+	hc := &http.Client{Timeout: time.Second}
+	w := &world{t: t}
+	w.until("it says what it waits for", func() bool {
+		res, err := hc.Get("http://" + addr + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		text := make([]byte, 200)
+		n, _ := res.Body.Read(text)
+		return res.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(string(text[:n]), "not ready: this node waits to be added to a cluster: ")
+	})
+	w.alive(addr)
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("it started")

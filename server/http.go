@@ -69,13 +69,18 @@ func plain(w http.ResponseWriter, status int, text string) {
 }
 
 // starting answers everything while the node reads its log, or waits for the
-// other founders of its cluster.
+// other founders of its cluster, or to be added to one. The process is well
+// then, and must not be started anew for it.
 func starting(waits *atomic.Pointer[string]) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			plain(w, http.StatusOK, "ok")
+			return
+		}
 		w.Header().Set("Retry-After", "1")
 		reason := "starting, the node reads its log"
 		if r := waits.Load(); r != nil {
-			reason = "the cluster is not founded yet: " + *r
+			reason = *r
 		}
 		plain(w, http.StatusServiceUnavailable, "not ready: "+reason)
 	})

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -173,7 +174,7 @@ func TestReadinessSaysWhyNot(t *testing.T) {
 		t.Errorf("%d %q", status, body)
 	}
 	rec := &recorder{header: http.Header{}}
-	starting(new(atomic.Pointer[string])).ServeHTTP(rec, nil)
+	starting(new(atomic.Pointer[string])).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
 	if rec.status != 503 || rec.body.String() != "not ready: starting, the node reads its log\n" || rec.header.Get("Retry-After") == "" {
 		t.Errorf("%+v", rec)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -122,6 +123,7 @@ type founding struct {
 func found(ctx context.Context, cfg NodeConfig, me *identity) (*peer.Plan, error) {
 	f := &founding{newcomer: newNewcomer(cfg, me)}
 	f.task, f.news = "founding the cluster", "the cluster is not founded yet"
+	f.state = f.news
 	// What follows may have a number that changes each time.
 	f.gist = func(reason string) string { what, _, _ := strings.Cut(reason, ": "); return what }
 	return f.until(ctx, f.round)
@@ -181,6 +183,8 @@ func (f *founding) unlike(h heard) (waits string, err error) {
 	switch a := h.answer; {
 	case h.err != nil:
 		return fmt.Sprintf("%s does not answer at %s: %v", h.founder.Name, h.founder.Addr, h.err), nil
+	case a.Facts == f.me.facts:
+		return "", fmt.Errorf("cannot found a cluster: the list has %s at %s, and there this node itself answers, which is %s: correct the address of %s in --initial-cluster, or this node's --peer-listen", h.founder.Name, h.founder.Addr, a.Name, h.founder.Name)
 	case a.ID == f.me.facts.ID:
 		return "", fmt.Errorf("cannot found a cluster: the node at %s has the same ID as this one, %016x: its data directory is a copy; give one of the two an empty directory", h.founder.Addr, a.ID)
 	case a.Name != h.founder.Name:
@@ -234,9 +238,9 @@ func (f *founding) follow(h heard) (*peer.Plan, string, error) {
 	isMe := func(x peer.Facts) bool { return x.ID == me.ID }
 	switch {
 	case slices.Contains(a.Removed, me.ID):
-		return nil, "", fmt.Errorf("%w: %s says that this node, %016x, was removed from it; %s", ErrBelongs, h.founder.Name, me.ID, f.replaceAdvice(a))
+		return nil, "", fmt.Errorf("%w: %s says that this node, %016x, was removed from it; %s", ErrBelongs, h.founder.Name, me.ID, f.replaceAdvice(h))
 	case a.Plan == nil || !slices.ContainsFunc(a.Plan.Members, isMe) || len(a.Members) > 0 && !slices.ContainsFunc(a.Members, isMe):
-		return nil, "", fmt.Errorf("%w: %s at %s is a member of one (incarnation %016x), in which this node, %016x, has no part; %s", ErrBelongs, h.founder.Name, h.founder.Addr, a.Incarnation, me.ID, f.replaceAdvice(a))
+		return nil, "", fmt.Errorf("%w: %s at %s is a member of one (incarnation %016x), in which this node, %016x, has no part; %s", ErrBelongs, h.founder.Name, h.founder.Addr, a.Incarnation, me.ID, f.replaceAdvice(h))
 	case !f.me.decide(a.Plan):
 		return nil, fmt.Sprintf("%s wrote another plan than the one that this node agreed to", h.founder.Name), nil
 	}
@@ -248,16 +252,16 @@ func (f *founding) follow(h heard) (*peer.Plan, string, error) {
 }
 
 // replaceAdvice says how a node without its data comes back.
-func (f *founding) replaceAdvice(a peer.Answer) string {
+func (f *founding) replaceAdvice(h heard) string {
 	lines := []string{"if its data were lost, or it is to take another's place, run against that cluster:"}
-	for _, m := range a.Members {
+	for _, m := range h.answer.Members {
 		if m.Name == f.me.facts.Name && m.ID != f.me.facts.ID {
 			lines = append(lines, "  holdfast cluster remove "+m.Name)
 		}
 	}
 	lines = append(lines,
 		fmt.Sprintf("  holdfast cluster add %s --peer %s", f.me.facts.Name, f.me.facts.PeerAddr),
-		fmt.Sprintf("and start this node with --join %s in place of --initial-cluster", a.PeerAddr))
+		fmt.Sprintf("and start this node with --join %s in place of --initial-cluster", cmp.Or(h.answer.PeerAddr, h.founder.Addr)))
 	return strings.Join(lines, "\n")
 }
 

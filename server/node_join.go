@@ -33,6 +33,7 @@ type joining struct{ newcomer }
 func join(ctx context.Context, cfg NodeConfig, me *identity) (*peer.Plan, error) {
 	j := &joining{newNewcomer(cfg, me)}
 	j.task, j.news = "joining the cluster", "the node is no member yet"
+	j.state = "this node waits to be added to a cluster"
 	return j.until(ctx, j.round)
 }
 
@@ -108,6 +109,10 @@ func firstOf(dir string, meta store.Meta, found *raftpb.Snapshot) (*raftpb.Snaps
 	return replica.Blank(c)
 }
 
+// lookUpTimeout bounds the search for a node that is to be added. It is far
+// below what commands wait for their whole call.
+const lookUpTimeout = 2 * time.Second
+
 // lookUp asks who listens at an address, for a member that is to be added.
 func (n *Node) lookUp(ctx context.Context, addr string) (peer.Answer, error) {
 	if n.port == nil {
@@ -117,11 +122,12 @@ func (n *Node) lookUp(ctx context.Context, addr string) (peer.Answer, error) {
 	if n.cfg.hooks.dial != nil {
 		dial.Dial = n.cfg.hooks.dial
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	// Whoever asked is to hear what is wrong, before its own time is up.
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
 	a, err := peer.Ask(ctx, dial, addr, peer.Question{})
 	if err != nil {
-		return a, fmt.Errorf("%w: nobody answers at %s: %w: start the new node first, with --join", replica.ErrBadMember, addr, err)
+		return a, fmt.Errorf("%w: no new node answers at %s: start the new node first, with --join: %w", replica.ErrBadMember, addr, err)
 	}
 	return a, nil
 }

@@ -13,15 +13,16 @@ import (
 // it knows of which cluster it is a member: one that it founds with them, or
 // one that it joins.
 type newcomer struct {
-	cfg  NodeConfig
-	log  *slog.Logger
-	me   *identity
-	dial peer.Config
-	task string                     // for the error, if ctx ends it
-	news string                     // for the log, as long as it waits
-	gist func(reason string) string // what must change to be told anew; nil: all
-	said string
-	told int // rounds since that was said
+	cfg   NodeConfig
+	log   *slog.Logger
+	me    *identity
+	dial  peer.Config
+	task  string                     // for the error, if ctx ends it
+	news  string                     // for the log, as long as it waits
+	state string                     // likewise, for whoever asks the port
+	gist  func(reason string) string // what must change to be told anew; nil: all
+	said  string
+	told  int // rounds since that was said
 }
 
 func newNewcomer(cfg NodeConfig, me *identity) newcomer {
@@ -54,7 +55,7 @@ func (n *newcomer) until(ctx context.Context, round func(context.Context) (plan 
 // wait says what the node waits for, when that changes and now and then.
 func (n *newcomer) wait(reason string) {
 	if n.cfg.Peers.Waits != nil {
-		n.cfg.Peers.Waits(reason)
+		n.cfg.Peers.Waits(n.state + ": " + reason)
 	}
 	what := reason
 	if n.gist != nil {

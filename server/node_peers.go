@@ -372,6 +372,7 @@ func (l *loop) ownName(members []core.Member) string {
 // checkMember refuses a configuration that cannot be that of the member whose
 // data the directory holds.
 func checkMember(cfg NodeConfig, id uint64, members []core.Member) error {
+	otherList(cfg, members)
 	for _, m := range members {
 		if m.ID != id {
 			continue
@@ -389,4 +390,23 @@ func checkMember(cfg NodeConfig, id uint64, members []core.Member) error {
 		return fmt.Errorf("%s holds the data of a member of a cluster of %d: it needs its port for members (--peer-listen)", cfg.Dir, len(members))
 	}
 	return nil
+}
+
+// otherList says that the list to found a cluster from is not that of the
+// members whose cluster the directory's data are of, and is of no effect. Of a
+// service that is alone that is most likely not what was meant.
+func otherList(cfg NodeConfig, members []core.Member) {
+	list := cfg.Peers.Founders
+	same := len(list) == len(members)
+	for _, f := range list {
+		same = same && slices.ContainsFunc(members, func(m core.Member) bool { return m.Name == f.Name || m.Name == "" })
+	}
+	switch {
+	case len(list) == 0 || same:
+	case len(members) == 1:
+		cfg.Logger.Warn("this node runs ALONE: its data are those of a service of one, and a list of founders changes nothing about that; to make it a cluster, start the other nodes with --join and empty directories, and run 'holdfast cluster add NAME --peer HOST:PORT' for each; to found a new one, give all an empty directory",
+			"dir", cfg.Dir, "initial_cluster", founders(list))
+	default:
+		cfg.Logger.Info("the list of founders differs from the members and is of no effect", "initial_cluster", founders(list), "members", len(members))
+	}
 }

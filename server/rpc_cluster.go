@@ -98,7 +98,7 @@ func memberMessages(v ClusterView) []*holdfastv1.Member {
 // request: a new node asks until it is answered.
 func (s *service) AddMember(ctx context.Context, req *connect.Request[holdfastv1.AddMemberRequest]) (*connect.Response[holdfastv1.AddMemberResponse], error) {
 	m := req.Msg
-	op := &operation{call: "add-member", by: m.GetBy(), on: fmt.Sprintf("member %s (%016x)", clip(m.GetName()), m.GetId())}
+	op := &operation{call: "add-member", by: m.GetBy(), on: onMember(m.GetName(), m.GetId())}
 	op.add("id", m.GetId(), "name", clip(m.GetName()), "peer_address", clip(m.GetPeerAddress()))
 	var out *holdfastv1.AddMemberResponse
 	err := s.operator(ctx, req.Peer(), op, func() (err error) {
@@ -125,6 +125,7 @@ func (s *service) addMember(ctx context.Context, m *holdfastv1.AddMemberRequest,
 		if n, supports, err = s.ownFacts(ctx, n, v.Incarnation); err != nil {
 			return nil, refusedChange(err)
 		}
+		op.on = onMember(n.Name, n.ID)
 	}
 	if err := checkMemberAddress("client_address", n.ClientAddr); err != nil {
 		return nil, err
@@ -296,6 +297,14 @@ func (v ClusterView) find(name string, id uint64) (core.Member, error) {
 		}
 	}
 	return core.Member{}, &driver.Error{Kind: driver.NotFound, Outcome: driver.No, Msg: fmt.Sprintf("no member %s: see the members with ClusterStatus (holdfast cluster status)", asked(name, id))}
+}
+
+// onMember is a member that a request is about, as an audit record has it.
+func onMember(name string, id uint64) string {
+	if id == 0 {
+		return "member " + asked(name, id) // its ID is not known
+	}
+	return fmt.Sprintf("member %s (%016x)", clip(name), id)
 }
 
 // asked is a member as a request names it, for people.

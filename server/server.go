@@ -108,7 +108,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	secure, err := openTLS(cfg, tlsfiles.Server, cfg.TLS)
+	secure, err := openTLS(cfg, tlsfiles.Server, cfg.TLS, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,8 +24,8 @@ type portTLS struct {
 }
 
 // openTLS reads the files of one port and follows their changes until close.
-// It returns nil if none are named.
-func openTLS(cfg Config, role tlsfiles.Role, files tlsfiles.Files) (*portTLS, error) {
+// It returns nil if none are named. suits is as in [tlsfiles.Options].
+func openTLS(cfg Config, role tlsfiles.Role, files tlsfiles.Files, suits func(*x509.Certificate) error) (*portTLS, error) {
 	if files.IsZero() {
 		return nil, nil
 	}
@@ -34,7 +35,7 @@ func openTLS(cfg Config, role tlsfiles.Role, files tlsfiles.Files) (*portTLS, er
 	}, []string{"result"})
 	used, refused := reads.WithLabelValues("used"), reads.WithLabelValues("refused")
 	set, err := tlsfiles.Open(files, tlsfiles.Options{
-		Role: role, Logger: cfg.Logger, Every: cfg.certificatesEvery,
+		Role: role, Logger: cfg.Logger, Every: cfg.certificatesEvery, Suits: suits,
 		Changed: func(err error) {
 			if err != nil {
 				refused.Inc()
@@ -101,18 +102,17 @@ func (p *portTLS) serve(srv *http.Server, l net.Listener) error {
 }
 
 // openPeerTLS is openTLS for members among each other. A certificate that does
-// not name this server would be refused by all others.
+// not name this server would be refused by all others, at the start as later.
 func openPeerTLS(cfg Config) (*portTLS, error) {
-	p, err := openTLS(cfg, tlsfiles.Peer, cfg.Cluster.TLS)
+	me := cfg.Cluster.Name
+	p, err := openTLS(cfg, tlsfiles.Peer, cfg.Cluster.TLS, func(leaf *x509.Certificate) error {
+		if slices.Contains(leaf.DNSNames, me) {
+			return nil
+		}
+		return fmt.Errorf("%s names %q, and this server is %q: give each member a certificate with its own name (subjectAltName = DNS:%s)", cfg.Cluster.TLS.Cert, leaf.DNSNames, me, me)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("for members: %w", err)
-	}
-	if p == nil {
-		return nil, nil
-	}
-	if names := p.set.Names(); !slices.Contains(names, cfg.Cluster.Name) {
-		p.close()
-		return nil, fmt.Errorf("TLS for members: %s names %q, and this server is %q: give each member a certificate with its own name (subjectAltName = DNS:%s)", cfg.Cluster.TLS.Cert, names, cfg.Cluster.Name, cfg.Cluster.Name)
 	}
 	return p, nil
 }

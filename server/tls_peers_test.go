@@ -25,7 +25,7 @@ func TestMembersSpeakTLS(t *testing.T) {
 	ca, dir := tlstest.NewCA(t, "members"), t.TempDir()
 	sets := map[string]*tlsfiles.Set{}
 	r := newCluster(t, 3, func(c *NodeConfig) {
-		secure, err := openTLS(Config{Logger: c.Logger, Registry: prometheus.NewRegistry(), certificatesEvery: clusterTick}, tlsfiles.Peer, memberFiles(ca, dir, c.Peers.Name))
+		secure, err := openTLS(Config{Logger: c.Logger, Registry: prometheus.NewRegistry(), certificatesEvery: clusterTick}, tlsfiles.Peer, memberFiles(ca, dir, c.Peers.Name), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

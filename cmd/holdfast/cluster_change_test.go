@@ -54,7 +54,7 @@ func (p *fleet) add(n *fleetNode, env []string) {
 // gone waits until a node has ended because it was removed, and takes it out.
 func (p *fleet) gone(n *fleetNode) {
 	p.t.Helper()
-	n.expect(exitFailure).says("was removed from its cluster", "new, empty data directory")
+	n.expect(exitUsage).says("was removed from its cluster", "new, empty data directory")
 	var left []*fleetNode
 	for _, m := range p.nodes {
 		if m != n {
@@ -88,7 +88,7 @@ func TestMembersChangedUnderLoad(t *testing.T) {
 	one := p.nodes[0]
 	run(t, 0, env, "cluster", "remove", "n1")
 	p.gone(one)
-	run(t, exitFailure, nil, one.args...).says("was removed from its cluster")
+	run(t, exitUsage, nil, one.args...).says("was removed from its cluster")
 	h.check("without n1")
 
 	again := p.joiner(t) // n1's machine, with an empty directory

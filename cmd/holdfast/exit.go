@@ -37,7 +37,8 @@ const exitTable = `Exit codes:
 const serveExitTable = `Exit codes:
   0        stopped as asked
   1        it cannot start, or has failed; stderr says why
-  64       bad usage: flags, environment, configuration file`
+  64       bad usage: flags, environment, configuration file; or this node was
+           removed from its cluster for good: starting it again does not help`
 
 const devExitTable = serveExitTable + `
   128+13   nobody reads its output`

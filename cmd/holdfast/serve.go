@@ -164,7 +164,7 @@ func serve(cmd *cobra.Command, s *serveSettings, ready func(w io.Writer, address
 		select {
 		case <-ctx.Done():
 		case err := <-ended:
-			return withCode(exitFailure, fmt.Errorf("the server has failed: %w", err))
+			return withCode(endCode(err), fmt.Errorf("the server has failed: %w", err))
 		}
 		log.Info("stopping", "reason", context.Cause(ctx).Error(), "at_most", stopTimeout.String())
 	}

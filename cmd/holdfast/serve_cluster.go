@@ -20,7 +20,7 @@ type clusterSettings struct {
 func (s *clusterSettings) register(fs *pflag.FlagSet) {
 	fs.StringVar(&s.name, "name", "", "the node's `name` in its cluster: 1–64 of a–z, 0–9 and -")
 	fs.Var(&addressValue{&s.peerListen}, "peer-listen", "`host:port` to listen on for other nodes; "+server.DefaultPeerListen+" with --initial-cluster or --join, else none")
-	fs.StringVar(&s.advertise, "advertise", "", "`host:port` where clients reach this node; required when --listen is a wildcard")
+	fs.StringVar(&s.advertise, "advertise", "", "`host:port` where clients reach this node; of a node with other nodes required when --listen is a wildcard")
 	fs.StringVar(&s.peerAdvertise, "peer-advertise", "", "`host:port` where other nodes reach this node; required when --peer-listen is a wildcard")
 	fs.Var(&foundersValue{&s.initialCluster}, "initial-cluster", "`name=host:port,…` of all nodes that found a cluster, this one too: 1, 3, 5 or 7, the same list at each; of no effect later")
 	fs.StringVar(&s.join, "join", "", "`host:port,…` of members' ports for nodes: a new node waits until 'holdfast cluster add' lets it into their cluster; of no effect later")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,6 +20,16 @@ type runningServer interface {
 	Stop(ctx context.Context) error
 }
 
+// endCode is the exit code of a server that cannot start, or has failed. One
+// that was removed from its cluster has that of a setting that cannot work:
+// starting it again does not help.
+func endCode(err error) int {
+	if errors.Is(err, server.ErrRemoved) {
+		return exitUsage
+	}
+	return exitFailure
+}
+
 // startServer starts a server with the settings.
 func startServer(ctx context.Context, s *serveSettings, log *slog.Logger) (runningServer, error) {
 	if info, err := os.Stat(s.data); err == nil && !info.IsDir() {
@@ -30,7 +41,7 @@ func startServer(ctx context.Context, s *serveSettings, log *slog.Logger) (runni
 		Cluster: s.cluster.config(), MaxSessions: s.maxSessions, SnapshotEntries: uint64(s.snapshotEvery), Logger: log, Version: readVersion().Version,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("starting the server: %w", err)
+		return nil, withCode(endCode(err), fmt.Errorf("starting the server: %w", err))
 	}
 	return srv, nil
 }

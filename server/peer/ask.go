@@ -87,7 +87,7 @@ func Ask(ctx context.Context, cfg Config, addr string, q Question) (Answer, erro
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()
 	secured, err := secure(ctx, c, cfg, addr, "")
 	if err != nil {
-		return a, err
+		return a, fmt.Errorf("%w: is that the port for members, and do both sides use certificates of one CA?", err)
 	}
 	if _, err := secured.Write(appendFrame(nil, kindAsk, encode(q))); err != nil {
 		return a, err

@@ -16,8 +16,9 @@ type notes struct {
 }
 
 type note struct {
-	text string
-	at   time.Time
+	text  string
+	at    time.Time
+	times int // since it was told
 }
 
 func (n *notes) warn(log *slog.Logger, key, text string, args ...any) {
@@ -33,11 +34,34 @@ func (n *notes) say(log *slog.Logger, level slog.Level, key, text string, args .
 		if n.last == nil || len(n.last) > 1000 {
 			n.last = map[string]note{}
 		}
-		n.last[key] = note{said, time.Now()}
+		n.last[key] = note{text: said, at: time.Now()}
 	}
 	n.mu.Unlock()
 	if again {
 		log.Log(context.Background(), level, text, args...)
+	}
+}
+
+// rareEvery is how often the same thing is told by seldom.
+const rareEvery = time.Minute
+
+// seldom tells what has one key at once, and then every minute at most, with
+// how often it happened since.
+func (n *notes) seldom(log *slog.Logger, level slog.Level, key, text string, args ...any) {
+	n.mu.Lock()
+	old, ok := n.last[key]
+	old.times++
+	times, now := old.times, !ok || time.Since(old.at) >= rareEvery
+	if now {
+		old.at, old.times = time.Now(), 0
+	}
+	if n.last == nil || len(n.last) > 1000 {
+		n.last = map[string]note{}
+	}
+	n.last[key] = old
+	n.mu.Unlock()
+	if now {
+		log.Log(context.Background(), level, text, append(args, "times", times)...)
 	}
 }
 

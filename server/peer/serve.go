@@ -19,7 +19,7 @@ func (p *Port) serve(c net.Conn) {
 	if p.cfg.ListenTLS != nil {
 		t := tls.Server(c, p.cfg.ListenTLS())
 		if err := t.HandshakeContext(p.ctx); err != nil {
-			p.notes.warn(p.log, "tls "+c.RemoteAddr().String(), "a peer's TLS handshake failed", "from", c.RemoteAddr().String(), "error", err)
+			p.refusedTLS(c, err)
 			return
 		}
 		c = t

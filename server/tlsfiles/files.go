@@ -63,6 +63,9 @@ type Options struct {
 	Every time.Duration
 	// Now is the wall clock, by which certificates expire; default time.Now.
 	Now func() time.Time
+	// Suits, if not nil, refuses a certificate for what only the caller knows,
+	// such as its names.
+	Suits func(leaf *x509.Certificate) error
 	// Changed, if not nil, is told of every time that changed files were
 	// read, with nil if they took effect. It must be quick.
 	Changed func(error)
@@ -113,13 +116,23 @@ func Open(f Files, o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := raw.parse(f, o.Role)
+	m, err := s.parse(raw)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.cur, s.mu.seen, s.mu.warned = m, m.sum, map[string]int{}
+	s.doubt(m)
 	s.warn()
 	return s, nil
+}
+
+// parse is contents.parse, and asks the caller.
+func (s *Set) parse(raw contents) (*material, error) {
+	m, err := raw.parse(s.files, s.o.Role)
+	if err == nil && s.o.Suits != nil && m.leaf != nil {
+		err = s.o.Suits(m.leaf)
+	}
+	return m, err
 }
 
 // check says which files are missing.
@@ -198,7 +211,7 @@ func (s *Set) Refresh() error {
 	if sum == s.mu.seen {
 		return s.mu.failed
 	}
-	m, err := raw.parse(s.files, s.o.Role)
+	m, err := s.parse(raw)
 	if err == nil {
 		err = s.worse(m)
 	}
@@ -209,6 +222,7 @@ func (s *Set) Refresh() error {
 	changed := m.sum != s.mu.cur.sum
 	s.mu.cur, s.mu.failed = m, nil
 	if changed {
+		s.doubt(m)
 		s.o.Logger.Info("certificates were read anew", "use", string(s.o.Role), "certificate", describe(m.leaf), "expires", m.notAfter())
 	}
 	s.told(nil)
