@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"holdfast/internal/planted"
 	"holdfast/server/replica"
 )
 
@@ -48,6 +49,14 @@ type job struct {
 
 // push hands a call over.
 func (d *disk) push(j job) {
+	switch {
+	case j.append != nil && planted.On("D1-append-before-sync"):
+		j = d.answerEarly(j)
+	case j.snapshot != nil && planted.On("D4-snapshot-overtakes"):
+		d.jobs = slices.Insert(d.jobs, min(1, len(d.jobs)), j)
+		d.work()
+		return
+	}
 	d.jobs = append(d.jobs, j)
 	d.work()
 }
@@ -86,6 +95,9 @@ func (d *disk) finish(life uint64) {
 	switch {
 	case d.broken:
 		j.err = errDisk
+	case d.fail && planted.On("D3-error-ignored"):
+		d.fail = false
+		d.part(j)
 	case d.fail:
 		d.fail, d.broken, j.err = false, true, errDisk
 		d.part(j)
@@ -107,7 +119,7 @@ func (d *disk) write(j job) {
 		}
 		d.add(a.Entries)
 		if a.HardState != nil {
-			d.hard = a.HardState
+			d.hard = d.kept(a)
 		}
 	case j.snapshot != nil:
 		i := j.snapshot.GetMetadata().GetIndex()
@@ -146,6 +158,9 @@ func (d *disk) part(j job) {
 // crash is the death of the server: of the calls that were not answered any
 // prefix is durable.
 func (d *disk) crash() {
+	if planted.On("D4-log-cut-first") {
+		d.cutEarly()
+	}
 	keep := 0
 	if !d.broken && len(d.jobs) > 0 {
 		keep = d.rng.IntN(len(d.jobs) + 1)

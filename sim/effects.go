@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"holdfast/internal/planted"
 	"holdfast/server/core"
 	"holdfast/server/replica"
 )
@@ -68,6 +69,10 @@ func (s *server) forget(key waiterKey) {
 func (s *server) answerCommand(m message, r core.Result) {
 	open, isOpen := m.cmd.(core.Open)
 	if isOpen && r.Status == core.Done && r.Session != open.ID {
+		if planted.On("B12-found-is-not-heard") {
+			s.reply(m, s.about(m, r))
+			return
+		}
 		m.session = r.Session // found: it is heard before it is promised (B10)
 		s.keepalive(m)
 		return
@@ -163,7 +168,7 @@ func (s *server) Unknown(h replica.Handle) {
 		s.w.judge.meet(UnknownOutcome)
 		for _, p := range f.items {
 			if p.call != nil {
-				s.reply(*p.call, answer{retry: true})
+				s.reply(*p.call, unknown())
 			}
 		}
 	}

@@ -23,8 +23,9 @@ func weakened() (w lease.Weakening) {
 	w.SuspectAtHalfOnly = planted.On("B6-half-only")
 	w.CoarseTicks = planted.On("B6-coarse-ticks")
 	w.NoTicks = planted.On("B6-no-ticks")
-	w.CountStalls = planted.On("B9-stalls-count")
-	w.ExpireAfterStallAtOnce = planted.On("B9-expiry-at-once")
+	w.ExpireDespiteClear = planted.On("B4-any-since") // else nothing voids an expiry
+	w.CountStalls = planted.On("B9-stalls-count") || planted.On("B9-a-stall-is-silence")
+	w.ExpireAfterStallAtOnce = planted.On("B9-expiry-at-once") || planted.On("B9-a-stall-is-silence")
 	w.ForgetEnds = planted.On("B8-ends-forgotten")
 	w.FreeAtOnce = planted.On("B11-freed-at-once")
 	w.ForgetRevokes = planted.On("B11-in-flight-forgotten")

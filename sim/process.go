@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"holdfast/internal/planted"
+)
 
 // A clock is a machine's monotonic clock: it runs at a rate of its own and may
 // stand still.
@@ -83,7 +87,7 @@ func (p *process) halt(sleep bool) (resume func()) {
 	life := p.life
 	p.still++
 	clock := 0
-	if sleep && !p.boot {
+	if sleep && (!p.boot || planted.On("B10-clock-stops-in-sleep")) {
 		clock = 1
 	}
 	p.sleep += clock

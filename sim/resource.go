@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdfast/fence"
+	"holdfast/internal/planted"
 )
 
 // A lockPlan is one lock of a world: how it is asked for, and what it protects.
@@ -66,6 +67,10 @@ type written struct {
 // offer shows a token to the gate.
 func (r *resource) offer(t fence.Token, use fence.Use) error {
 	g := fence.Guard{Gate: r.name, Lock: r.lock.name, Slots: uint32(len(r.lock.slots)), Shared: r.lock.shares}
+	if planted.On("E2-no-gate") {
+		r.mark = t
+		return nil
+	}
 	v, err := fence.Judge(g, t.Domain, r.mark, t, use)
 	if v == fence.Raise {
 		r.mark = t
@@ -75,6 +80,9 @@ func (r *resource) offer(t fence.Token, use fence.Use) error {
 
 // arm raises the mark for a holder, and reads.
 func (r *resource) arm(h *hold) answer {
+	if planted.On("E3-not-armed") {
+		return answer{version: r.version}
+	}
 	if err := r.offer(h.token, fence.ToArm); err != nil {
 		r.w.say("%s: arm refused: %v", r.name, err)
 		r.w.judge.refused(r, h)
@@ -90,6 +98,9 @@ func (r *resource) write(h *hold, base int) answer {
 		r.w.say("%s: write refused: %v", r.name, err)
 		r.w.judge.refused(r, h)
 		return answer{retry: true}
+	}
+	if planted.On("E1-check-then-write") {
+		return r.writeLater(h, base)
 	}
 	if h.token.Mode == fence.Exclusive {
 		r.w.judge.wrote(r, h, base)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"holdfast/internal/planted"
 	"holdfast/internal/watchdog"
 	"holdfast/server/core"
 	"holdfast/server/lease"
@@ -226,7 +227,7 @@ func (s *server) startRound() {
 	}
 	next := &round{upTo: now}
 	if r := s.round; r != nil {
-		if now-r.upTo < electionTicks*s.w.Tick {
+		if now-r.upTo < electionTicks*s.w.Tick || planted.On("C4-read-asked-once") {
 			return
 		}
 		next.reads = r.reads
@@ -255,6 +256,9 @@ func (s *server) propose() {
 	if err == nil {
 		s.flight = &flight{s.handles, items}
 		s.tellLease(items)
+		if planted.On("D1-grant-before-commit") {
+			s.grantEarly(cmds, items)
+		}
 		return
 	}
 	if !errors.Is(err, replica.ErrDropped) && !errors.Is(err, replica.ErrNotLeader) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdfast/fence"
+	"holdfast/internal/planted"
 	"holdfast/internal/watchdog"
 	"holdfast/server/core"
 )
@@ -137,6 +138,10 @@ func (h *hold) resource() *resource { return h.lock.slots[h.token.Slot] }
 
 // arm raises the mark of the gate, and reads.
 func (h *hold) arm() {
+	if planted.On("E3-arm-after-read") {
+		h.readAndArm()
+		return
+	}
 	h.at(func(r *resource) answer { return r.arm(h) }, func(a answer) {
 		if a.retry { // refused
 			h.release(true)
@@ -231,6 +236,9 @@ func (h *hold) lose(cause watchdog.Cause) {
 func (h *hold) release(failed bool) {
 	if h.over {
 		return
+	}
+	if planted.On("E2-mark-falls") {
+		h.resource().mark = fence.Token{}
 	}
 	h.finish()
 	if !h.s.over {
