@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -121,7 +120,7 @@ func (t *Tally) Write(out io.Writer) {
 		row(strings.ToLower(counts.Type().Field(i).Name), int(counts.Field(i).Int()))
 	}
 	fmt.Fprintln(out, "situations")
-	for _, s := range slices.Sorted(maps.Keys(t.Met)) {
+	for _, s := range Situations() {
 		row(string(s), t.Met[s])
 	}
 	fmt.Fprintln(out, "worlds")

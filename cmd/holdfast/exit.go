@@ -22,6 +22,7 @@ const (
 	exitUnreachable = 69 // EX_UNAVAILABLE: no server reachable
 	exitConflict    = 75 // EX_TEMPFAIL: not acquired
 	exitLost        = 79 // the lock was lost while the command ran
+	exitUnmet       = 80 // sim: nothing violated, but a situation was never met
 	exitNotExec     = 126
 	exitNotFound    = 127
 	exitSignal      = 128 // + signal number
@@ -54,6 +55,15 @@ const drillExitTable = `Exit codes:
   1        it is not, or the drill could not be played; stderr says why
   64       bad usage: flags
   128+n    ended by signal n`
+
+const simExitTable = `Exit codes:
+  0        nothing was violated
+  1        a property was violated, or worlds could not be run; the report is on
+           standard output
+  64       bad usage: flags
+  80       nothing was violated, but in a run of many worlds a named situation
+           was never met: the run says less than it should
+  128+n    ended by signal n before it was done`
 
 const runExitTable = `Exit codes:
   the command's own code, or 128+n if signal n ended it; except

@@ -37,6 +37,8 @@ func hiddenMain(args []string) (int, bool) {
 		return guardMain(args[1:]), true
 	case childCommand:
 		return childMain(args[1:]), true
+	case simCommand:
+		return simMain(args[1:]), true
 	}
 	return 0, false
 }
