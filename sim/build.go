@@ -39,7 +39,7 @@ func (w *world) build() {
 		w.servers = append(w.servers, s)
 	}
 	for i := range w.Clients {
-		c := &client{id: i, rng: stream(w.Seed, fmt.Sprint("client", i))}
+		c := &client{id: i, rng: stream(w.Seed, fmt.Sprint("client", i)), looks: stream(w.Seed, fmt.Sprint("looks", i))}
 		c.process = process{w: w, name: fmt.Sprint("client ", i+1), boot: true}
 		c.clock = clock{read: between(clocks, time.Second, time.Hour), skew: w.drawSkew(clocks.IntN)}
 		w.clients = append(w.clients, c)

@@ -14,8 +14,9 @@ type client struct {
 	process
 	id       int
 	rng      *rand.Rand
-	secrets  uint64   // counts the secrets that it drew
-	current  *session // nil: none is open
+	looks    *rand.Rand // of reads
+	secrets  uint64     // counts the secrets that it drew
+	current  *session   // nil: none is open
 	sessions []*session
 	opening  bool
 	guess    *server // whom it asks
@@ -33,6 +34,8 @@ type session struct {
 	holds map[string]*hold
 	timer uint64
 	over  bool
+	// opened is when its client was told of it.
+	opened time.Duration
 }
 
 // A call is one call under way.
@@ -40,6 +43,8 @@ type call struct {
 	id   watchdog.CallID
 	kind watchdog.CallKind
 	to   *server
+	// grant is what a release names.
+	grant string
 }
 
 // boot starts a client without memory.
@@ -49,6 +54,7 @@ func (c *client) boot() {
 	for range 1 + c.rng.IntN(2) {
 		c.work()
 	}
+	c.lookLater()
 }
 
 func (c *client) say(format string, args ...any) { c.w.say(c.name+": "+format, args...) }
@@ -174,7 +180,7 @@ func (w *world) settings() watchdog.Settings {
 func (c *client) opened(id core.SessionID, sent time.Duration) {
 	s := &session{
 		c: c, id: id, m: watchdog.New(c.w.settings(), sent),
-		calls: map[watchdog.CallID]*call{}, wants: map[watchdog.Request]*want{}, holds: map[string]*hold{},
+		opened: c.w.now, calls: map[watchdog.CallID]*call{}, wants: map[watchdog.Request]*want{}, holds: map[string]*hold{},
 	}
 	c.w.judge.opened(s)
 	if s.m.Deadline() <= c.time() {
@@ -220,6 +226,9 @@ func (s *session) perform(actions []watchdog.Action, a *answer) {
 		case watchdog.Granted:
 			s.granted(act, a)
 		case watchdog.Declined, watchdog.GaveUp, watchdog.Settled:
+			if act.Kind == watchdog.Declined {
+				s.c.w.judge.declined(s.wants[act.Request], a)
+			}
 			s.ended(act)
 		case watchdog.GrantLost:
 			if h := s.holds[act.Grant]; h != nil {
@@ -266,7 +275,7 @@ func (s *session) finished() {
 
 // send makes a call.
 func (s *session) send(act watchdog.Action) {
-	k := &call{id: act.Call, kind: act.Send}
+	k := &call{id: act.Call, kind: act.Send, grant: act.Grant}
 	s.calls[act.Call] = k
 	m := message{call: callCommand, session: s.id}
 	limit := s.c.w.settings().CallTimeout
@@ -283,7 +292,6 @@ func (s *session) send(act watchdog.Action) {
 		m.cmd = core.Cancel{Session: s.id, Request: core.Request(act.Request)}
 	case watchdog.CallRelease:
 		m.cmd = core.Release{Session: s.id, Grant: numberOf(act.Grant), Failed: act.Failed}
-		s.c.w.judge.releasing(s, act.Grant)
 	case watchdog.CallEnd:
 		m.cmd = core.End{ID: s.id}
 		s.c.w.judge.sessionSilent(s)
@@ -307,6 +315,9 @@ func (s *session) settle(k *call, r watchdog.Reply, a *answer) {
 		return
 	}
 	delete(s.calls, k.id)
+	if k.kind == watchdog.CallRelease && r.Verdict == watchdog.Done {
+		s.c.w.judge.tale.hasEnded(numberOf(k.grant), s.c.w.now)
+	}
 	s.perform(s.m.Settle(s.moment(), k.id, r), a)
 }
 

@@ -165,7 +165,7 @@ func (s *server) Unknown(h replica.Handle) {
 	}
 	if f := s.flight; f != nil && f.handle == uint64(h) {
 		s.flight = nil
-		s.w.judge.meet(UnknownOutcome)
+		s.w.judge.unknown(f.items)
 		for _, p := range f.items {
 			if p.call != nil {
 				s.reply(*p.call, unknown())

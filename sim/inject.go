@@ -89,6 +89,7 @@ func (w *world) happen(f Fault, r *rand.Rand) {
 		skew := w.drawSkew(r.IntN)
 		w.inject(f, "%s: %+d ppm", p.name, skew)
 		p.clock.turn(w.now, skew, p.clock.still)
+		p.steady = w.now
 	case Flap:
 		w.flap(r, long)
 	case Overload:

@@ -6,7 +6,6 @@ import (
 
 	"holdfast/internal/watchdog"
 	"holdfast/server/core"
-	"holdfast/server/replica"
 )
 
 // A Property is what must hold in every world.
@@ -16,10 +15,23 @@ type Property string
 const (
 	TokensRise     Property = "grant numbers rise (1)"
 	BrokenState    Property = "the state obeys its invariants (2–5)"
+	OneHolder      Property = "one holder, or readers of one generation (2)"
+	OfTheDead      Property = "nothing belongs to a session that has ended (3)"
+	HeadWaits      Property = "the head of a queue is granted at once (4)"
+	QueueOrder     Property = "grants follow queue order (5)"
+	NamesGrant     Property = "a grant ends by what names it (6)"
+	OneRequest     Property = "a request is one request (7)"
 	Diverged       Property = "equal index, equal state (8)"
 	Halted         Property = "no node halts (9)"
 	NoStart        Property = "a node starts from what its disk holds"
 	GapInLog       Property = "the log has no gap"
+	GivesUpFirst   Property = "the client gives up first (B10)"
+	Healthy        Property = "a healthy session does not die of the service"
+	Closing        Property = "a closed lock opens in time, and no earlier (B8, B13)"
+	Late           Property = "what is due is done in time (B8, B11)"
+	ClockRuns      Property = "the log's clock runs no faster than time (B2, B9)"
+	Unread         Property = "nothing expires while a call lies unread (B9)"
+	NotLinear      Property = "what clients saw of a lock fits one order"
 	TwoHolders     Property = "no two clients believe that they hold"
 	TooEarly       Property = "no session ends before its promise"
 	Immortal       Property = "a silent session ends within 2 × TTL of a leader's time (B7)"
@@ -48,6 +60,11 @@ type Situation string
 // Counts says how much went on in a world.
 type Counts struct {
 	Acquires, Grants, Writes, Refused, Expired, Lost, Sessions int
+	// Reads were answered, and Busy tries found their lock taken.
+	Reads, Busy int
+	// Histories of locks were checked, of so many Operations; of Undecided
+	// histories the search gave up.
+	Histories, Operations, Undecided int
 }
 
 // A judge watches a world from outside. It knows what clients, gates and disks
@@ -68,13 +85,23 @@ type judge struct {
 	last    map[core.SessionID]time.Duration // when a session was last heard, in the time of offices
 	freed   map[uint64]bool                  // tokens of which a grant was revoked at once
 	barred  map[uint64]bool                  // and after whose revoke the gate was armed
+
+	audit      *audit
+	due        *dues
+	clients    promises
+	tale       tale
+	byOperator map[core.SessionID]bool // sessions that an operator ended
+	armed      map[*resource]uint64    // the highest number that a gate was armed with
 }
 
 func newJudge(w *world) *judge {
-	return &judge{
+	j := &judge{
 		w: w, met: map[Situation]int{}, alive: map[core.SessionID]time.Duration{}, ended: map[core.SessionID]time.Duration{},
 		names: map[core.SessionID]int{}, freed: map[uint64]bool{}, barred: map[uint64]bool{}, log: newLogBook(), last: map[core.SessionID]time.Duration{},
+		clients: newPromises(), tale: newTale(), byOperator: map[core.SessionID]bool{}, armed: map[*resource]uint64{},
 	}
+	j.audit, j.due = newAudit(j), newDues(j)
+	return j
 }
 
 // object notes that a property does not hold. The world stops.
@@ -98,14 +125,18 @@ func (j *judge) short(id core.SessionID) int {
 }
 
 // opened notes that a client was told of its session.
-func (j *judge) opened(*session) { j.counts.Sessions++ }
+func (j *judge) opened(s *session) {
+	j.counts.Sessions++
+	j.clients.sessions[s.id] = s
+	if !j.audit.live[s.id] && s.counts() {
+		j.object(GivesUpFirst, "%s is told of session %d, which does not live", s.c.name, j.short(s.id))
+	}
+}
 
 // sessionSilent notes that a client will not keep its session any longer.
-func (j *judge) sessionSilent(*session) {}
-
-func (j *judge) sessionOver(_ *session, cause watchdog.Cause) {
-	if cause != watchdog.Retired && cause != watchdog.Closed {
-		j.counts.Lost++
+func (j *judge) sessionSilent(s *session) {
+	for _, h := range s.sortedHolds() {
+		j.stops(h)
 	}
 }
 
@@ -143,12 +174,17 @@ func (j *judge) granted(h *hold, q *want) {
 		j.object(TokensRise, "%s is told of grant %d, and asked when number %d was known", h.s.c.name, h.number, q.floor)
 	}
 	j.highest = max(j.highest, h.number)
-	j.log.told(j, h)
+	j.log.told(j, h, q)
+	j.clients.told(j, h)
+	believes := h.believes()
+	if believes {
+		j.tale.told(h.number, j.w.now, j.w.Outside())
+	}
 	if j.w.Outside() {
 		return
 	}
 	j.held = keep(j.held, func(o *hold) bool { return o.believes() })
-	if !h.believes() {
+	if !believes {
 		return
 	}
 	for _, o := range j.held {
@@ -170,16 +206,15 @@ func keep[T any](in []T, ok func(T) bool) []T {
 	return out
 }
 
-func (j *judge) lost(*hold, watchdog.Cause)     {}
-func (j *judge) releasing(*session, string)     {}
-func (j *judge) proposes(*server, core.Command) {}
-func (j *judge) serverDied(*server)             {}
-func (j *judge) role(*server, replica.Role)     {}
-func (j *judge) installed(*server)              {}
+// lost notes that a holder stops without wanting to.
+func (j *judge) lost(h *hold, _ watchdog.Cause) { j.stops(h) }
 
 // refused checks a refusal of a gate.
 func (j *judge) refused(r *resource, h *hold) {
 	j.counts.Refused++
+	if !h.believes() {
+		j.meet(ZombieRefused)
+	}
 	if h.believes() && !j.w.Outside() && !j.freed[h.token.Number] && h.s.c.up {
 		j.object(HolderFenced, "%s refuses token %d of %s, which holds", r.name, h.token.Number, h.s.c.name)
 	}
@@ -194,6 +229,9 @@ func (j *judge) wrote(r *resource, h *hold, base int) {
 	if base != r.version {
 		j.object(LostUpdate, "%s writes %s, which has version %d, and knows version %d", h.s.c.name, r.name, r.version, base)
 	}
+	if h.token.Number < j.armed[r] {
+		j.object(WentBack, "%s accepts token %d, and was armed with %d", r.name, h.token.Number, j.armed[r])
+	}
 	if j.barred[h.number] {
 		j.object(ZombieWrite, "%s writes %s by grant %d, which was revoked at once", h.s.c.name, r.name, h.number)
 	}
@@ -201,3 +239,6 @@ func (j *judge) wrote(r *resource, h *hold, base int) {
 
 // armedBy notes that a gate was armed by the revocation token of a grant.
 func (j *judge) armedBy(_ *resource, grant uint64) { j.barred[grant] = true }
+
+// armedFor notes that a gate told a holder that it is armed.
+func (j *judge) armedFor(r *resource, h *hold) { j.armed[r] = max(j.armed[r], h.token.Number) }

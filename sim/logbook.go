@@ -22,6 +22,8 @@ type logBook struct {
 	number  uint64                // highest grant number
 	clock   core.Clock            // of the latest entry
 	granted map[uint64]core.Event // by number
+	request map[uint64]place      // by number
+	recent  []instant             // of the latest entries, oldest first
 }
 
 // A page is what one entry did.
@@ -33,7 +35,7 @@ type page struct {
 }
 
 func newLogBook() logBook {
-	return logBook{pages: map[uint64]page{}, hashes: map[uint64][32]byte{}, granted: map[uint64]core.Event{}}
+	return logBook{pages: map[uint64]page{}, hashes: map[uint64][32]byte{}, granted: map[uint64]core.Event{}, request: map[uint64]place{}}
 }
 
 // applied compares an entry with what others applied at its place.
@@ -72,6 +74,8 @@ func (j *judge) first(s *server, a replica.Applied) {
 		j.object(BrokenState, "the clock falls from %v to %v", time.Duration(b.clock), time.Duration(st.Clock()))
 	}
 	b.clock = st.Clock()
+	j.audit.look(a, st.Clock())
+	j.runs(a.Entry.Term, st.Clock())
 	for _, e := range a.Did.Events {
 		switch e.Kind {
 		case core.EventGranted:
@@ -80,10 +84,14 @@ func (j *judge) first(s *server, a replica.Applied) {
 			}
 			b.number = e.Grant
 			b.granted[e.Grant] = e
+			by := j.audit.entry.asker[e.Grant]
+			b.request[e.Grant] = by
+			j.tale.logged(e, by, j.audit.lock(e.Lock).limit())
 		case core.EventEnded:
 			j.w.say("session %d ends at %d: cause %d", j.short(e.Session), a.Entry.Index, e.Cause)
 			if e.Cause == core.CauseExpired {
 				j.expired(e.Session)
+				j.sessionExpired(e.Session)
 			}
 		case core.EventOpened:
 			j.alive[e.Session] = max(j.alive[e.Session], 0)
@@ -98,11 +106,13 @@ func (j *judge) first(s *server, a replica.Applied) {
 }
 
 // told checks that what a client was told stands in the log.
-func (b *logBook) told(j *judge, h *hold) {
+func (b *logBook) told(j *judge, h *hold, q *want) {
 	e, ok := b.granted[h.number]
 	switch {
 	case !ok:
 		j.object(AckedLost, "%s was told of grant %d, which is in no log", h.s.c.name, h.number)
+	case b.request[h.number].request != core.Request(q.request):
+		j.object(OneRequest, "%s was told of grant %d for request %v, and the log has it for %v", h.s.c.name, h.number, q.request, b.request[h.number].request)
 	case e.Lock != h.lock.name || e.Token != h.token.Number || e.Session != h.s.id:
 		j.object(AckedLost, "%s was told of grant %d of %s with token %d, and the log says %s, token %d", h.s.c.name, h.number, h.lock.name, h.token.Number, e.Lock, e.Token)
 	}
@@ -140,7 +150,10 @@ func (j *judge) end() {
 		j.outlived(t.ID)
 		return true
 	})
-	limit := 8*j.w.TTL + 5*time.Second
+	j.due.all()
+	// A leader, the end of a dead holder, the delay of its lock, and then all
+	// who stand before it in the queue.
+	limit := 4*j.w.TTL + 40*j.w.Tick + 2*time.Second
 	for _, c := range j.w.clients {
 		for _, x := range c.sessions {
 			for _, q := range x.sortedWants() {
@@ -150,4 +163,5 @@ func (j *judge) end() {
 			}
 		}
 	}
+	j.histories()
 }

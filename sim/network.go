@@ -21,6 +21,8 @@ type line struct {
 	cuts int           // reasons for which nothing passes
 	slow time.Duration // added to every delay
 	last time.Duration // when the latest message arrives
+	// mended is when the latest fault of the link ended.
+	mended time.Duration
 }
 
 // line is the state of a link. The map is never ranged over: its order would
@@ -74,12 +76,12 @@ func (n *network) fault(f Fault) bool {
 func (n *network) cut(from, to *process) (mend func()) {
 	l := n.line(from, to)
 	l.cuts++
-	return func() { l.cuts-- }
+	return func() { l.cuts--; l.mended = n.w.now }
 }
 
 // slow makes all messages of a link take longer.
 func (n *network) slow(from, to *process, by time.Duration) (mend func()) {
 	l := n.line(from, to)
 	l.slow += by
-	return func() { l.slow -= by }
+	return func() { l.slow -= by; l.mended = n.w.now }
 }

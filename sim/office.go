@@ -16,11 +16,18 @@ type office struct {
 	since  time.Duration
 	good   bool // at the latest sample
 	at     time.Duration
+	// stretch is how long it has been good without a break, and whole since
+	// when all servers have worked and reached each other.
+	stretch time.Duration
+	whole   time.Duration
 }
 
 // watchOffice samples for ever.
 func (j *judge) watchOffice() {
 	j.sampleOffice()
+	if !j.w.messy() && !j.w.allWork() {
+		j.office.whole = j.w.now
+	}
 	j.w.after(j.w.Tick, j.watchOffice)
 }
 
@@ -28,15 +35,18 @@ func (j *judge) sampleOffice() {
 	o, w := &j.office, j.w
 	lead := w.leader()
 	if lead == nil {
-		o.leader, o.good, o.at = nil, false, w.now
+		o.leader, o.good, o.at, o.stretch = nil, false, w.now, 0
 		return
 	}
 	if term := lead.m.Role().Term; lead != o.leader || term != o.term {
 		o.leader, o.term, o.since, o.good = lead, term, w.now, false
 	}
-	good := w.now-o.since > max(w.TTL/8, 4*w.Tick) && w.connected(lead)
+	good := w.now-o.since > max(w.TTL/8, 4*w.Tick) && w.connected(lead) && !lead.slow && !lead.handing(lead.time())
 	if good && o.good {
 		o.served += w.now - o.at
+		o.stretch += w.now - o.at
+	} else {
+		o.stretch = 0
 	}
 	o.good, o.at = good, w.now
 }
@@ -56,6 +66,21 @@ func (w *world) connected(s *server) bool {
 		}
 	}
 	return s.works() && 2*able > voters
+}
+
+// allWork reports whether all servers work and reach each other.
+func (w *world) allWork() bool {
+	for _, a := range w.servers {
+		if !a.works() {
+			return false
+		}
+		for _, b := range w.servers {
+			if !w.joined(a, b) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // works reports whether nothing keeps a server from doing its work now.
@@ -82,12 +107,13 @@ func (j *judge) heard(id core.SessionID) {
 // was not kept for longer than B7 allows. Where many messages are late or lost
 // a leader may be in office and get nothing committed: nothing is said there.
 func (j *judge) outlived(id core.SessionID) {
-	if j.w.Rates[Drop]+j.w.Rates[Delay] > 2000 {
+	if j.w.garbled() {
 		return
 	}
 	j.sampleOffice()
 	at, ok := j.last[id]
-	limit := 2*j.w.TTL + j.w.TTL*time.Duration(2*j.w.Skew)/1_000_000 + j.w.TTL/4 + 10*j.w.Tick
+	within := 3 * j.w.TTL / 2
+	limit := within + j.w.late(within)
 	if age := j.office.served - at; ok && age > limit {
 		j.object(Immortal, "session %d was last heard %v of a leader's time ago, and 2 × TTL is %v", j.short(id), age, 2*j.w.TTL)
 	}

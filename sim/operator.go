@@ -29,7 +29,7 @@ func (w *world) revoke(f Fault, r *rand.Rand) {
 	w.inject(f, "%s by %d", l.name, g.Number)
 	cmd := core.Revoke{Lock: l.name, Grant: g.Number, Now: f == RevokeNow, Cause: core.ByOperator, By: "operator"}
 	if cmd.Now {
-		w.judge.freed[g.Generation] = true
+		w.judge.revokesNow(g.Number, g.Generation)
 	}
 	w.op.tell(s, message{call: callCommand, cmd: cmd, answer: func(a answer) {
 		if a.retry || a.result.Status != core.Done || !cmd.Now {

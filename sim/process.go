@@ -47,6 +47,10 @@ type process struct {
 	still int    // reasons to stand still (SIGSTOP, sleep)
 	sleep int    // those for which its clock does too
 	due   []func()
+	// steady is since when it has run without a break, at its clock's rate.
+	steady time.Duration
+	halted time.Duration // when it last began to stand still
+	stood  stood         // before that
 }
 
 // time is the process's own clock.
@@ -76,6 +80,17 @@ func (p *process) start() {
 	p.still, p.sleep = 0, 0
 	p.clock.turn(p.w.now, p.clock.skew, false)
 	p.life++
+	p.steady = p.w.now
+}
+
+// stoodStill is how long it has stood still until now.
+func (p *process) stoodStill() stood {
+	s := p.stood
+	if p.still > 0 {
+		s.long += p.w.now - p.halted
+		s.times++
+	}
+	return s
 }
 
 // die ends it.
@@ -85,6 +100,9 @@ func (p *process) die() { p.up, p.due = false, nil }
 // called. If its machine sleeps, its clock may stand still as well.
 func (p *process) halt(sleep bool) (resume func()) {
 	life := p.life
+	if p.still == 0 {
+		p.halted = p.w.now
+	}
 	p.still++
 	clock := 0
 	if sleep && (!p.boot || planted.On("B10-clock-stops-in-sleep")) {
@@ -96,7 +114,11 @@ func (p *process) halt(sleep bool) (resume func()) {
 		if p.life != life {
 			return // it died, and runs again
 		}
-		p.still--
+		if p.still--; p.still == 0 {
+			p.steady = p.w.now
+			p.stood.long += p.w.now - p.halted
+			p.stood.times++
+		}
 		p.sleep -= clock
 		p.clock.turn(p.w.now, p.clock.skew, p.sleep > 0)
 		for p.still == 0 && len(p.due) > 0 && !p.w.stopped {

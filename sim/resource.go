@@ -88,6 +88,7 @@ func (r *resource) arm(h *hold) answer {
 		r.w.judge.refused(r, h)
 		return answer{retry: true}
 	}
+	r.w.judge.armedFor(r, h)
 	return answer{version: r.version}
 }
 

@@ -22,6 +22,7 @@ type message struct {
 	lock    string        // a read
 	arrived time.Duration // by the server's clock, when it was read
 	read    time.Duration // the same in true time
+	reached time.Duration // when it came into the socket, in true time
 	change  *replica.Change
 	// answer is called with the answer when that reaches the caller; at most
 	// once for each copy of the message.
@@ -65,6 +66,7 @@ func (s *server) arrive(m message) {
 		m.broken(s)
 		return
 	}
+	m.reached = s.w.now
 	s.socket = append(s.socket, m)
 	s.in(between(s.rng, 5*time.Microsecond, 200*time.Microsecond), s.read)
 }
@@ -187,7 +189,7 @@ func (s *server) turnLease() {
 		s.handOver("it stood still for most of the last ten seconds")
 	}
 	if eff.Drain {
-		s.w.judge.meet(DrainAfterStall)
+		s.w.judge.draining(s)
 		s.drain()
 	}
 }

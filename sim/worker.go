@@ -63,6 +63,7 @@ func (s *session) acquire() {
 	}
 	q.request = id
 	s.wants[id] = q
+	c.w.judge.tale.begins(place{s.id, core.Request(id)}, c.w.now)
 	c.w.judge.counts.Acquires++
 	s.perform(actions, nil)
 	if c.rng.IntN(6) == 0 { // its owner is impatient
@@ -240,6 +241,7 @@ func (h *hold) release(failed bool) {
 	if planted.On("E2-mark-falls") {
 		h.resource().mark = fence.Token{}
 	}
+	h.s.c.w.judge.stops(h)
 	h.finish()
 	if !h.s.over {
 		h.s.perform(h.s.m.Release(h.s.moment(), h.grant, failed), nil)

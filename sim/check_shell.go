@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"holdfast/server/core"
+	"holdfast/server/replica"
+)
+
+// An instant is when an entry was applied first.
+type instant struct {
+	at    time.Duration
+	clock core.Clock
+	term  uint64
+	timed bool  // sessions lived: a gap is a stall
+	stood stood // of who led then
+}
+
+// stood is how long a process has stood still in all, and how often.
+type stood struct {
+	long  time.Duration
+	times int
+}
+
+// runs checks that the log's clock runs no faster than time, less what its
+// leader stood still (B2, B9). An entry's clock is of when it was proposed;
+// that was after the third entry before it was applied, if not earlier.
+func (j *judge) runs(term uint64, clock core.Clock) {
+	b, w := &j.log, j.w
+	here := instant{at: w.now, clock: clock, term: term, timed: len(j.audit.live) > 0}
+	lead := w.ledBy(term)
+	if lead != nil {
+		here.stood = lead.stoodStill()
+	}
+	if n := len(b.recent); n == 3 {
+		took := w.now - b.recent[0].at
+		stall := max(2*w.Tick, 100*time.Millisecond) // a gap up to this is none
+		if lead != nil && b.recent[0].term == term && b.recent[0].timed && b.recent[1].timed && b.recent[2].timed {
+			was := b.recent[0].stood
+			took -= max(0, here.stood.long-was.long-time.Duration(here.stood.times-was.times+1)*2*stall)
+		}
+		limit := took + took*time.Duration(w.Skew)/1_000_000 + time.Millisecond
+		if ran := time.Duration(clock - b.recent[n-1].clock); ran > limit {
+			j.object(ClockRuns, "the log's clock runs %v, and its leader ran for at most %v", ran, took)
+		}
+		b.recent = b.recent[1:]
+	}
+	b.recent = append(b.recent, here)
+}
+
+// ledBy is the server that was elected in a term, if it is known.
+func (w *world) ledBy(term uint64) *server {
+	i := slices.IndexFunc(w.servers, func(s *server) bool { return s.up && s.m.Role().Elected && s.m.Role().Term == term })
+	if i < 0 {
+		return nil
+	}
+	return w.servers[i]
+}
+
+// proposes checks what a leader proposes: no expiry of a session whose call has
+// lain in its socket for longer than a stall may pass unnoticed (B9).
+func (j *judge) proposes(s *server, c core.Command) {
+	e, ok := c.(core.Expire)
+	if !ok {
+		return
+	}
+	long := max(2*j.w.Tick, 100*time.Millisecond) + 10*time.Millisecond
+	for _, m := range s.socket {
+		if m.call == callKeepalive && m.session == e.ID && j.w.now-m.reached > long {
+			j.object(Unread, "%s expires session %d, whose keepalive has lain unread for %v", s.name, j.short(e.ID), j.w.now-m.reached)
+		}
+	}
+}
+
+// role notes who leads.
+func (j *judge) role(s *server, r replica.Role) {
+	if !r.Leads || s.leading {
+		return
+	}
+	for _, o := range j.w.servers {
+		if o != s && o.up && o.leading && o.m.Role().Term != r.Term {
+			j.meet(TwoLeaders)
+		}
+	}
+}
+
+// unknown notes what was in flight when leadership was lost.
+func (j *judge) unknown(items []proposal) {
+	j.meet(UnknownOutcome)
+	for _, p := range items {
+		switch p.cmd.(type) {
+		case core.Expire:
+			j.meet(DeposedWithExpiry)
+		case core.Revoke:
+			j.meet(DeposedWithRevoke)
+		}
+	}
+}
+
+// draining notes what lies unread when a drain begins.
+func (j *judge) draining(s *server) {
+	j.meet(DrainAfterStall)
+	for _, m := range s.socket {
+		if m.call == callKeepalive {
+			j.meet(DrainFinds)
+			return
+		}
+	}
+}
+
+// installed notes that a member took its state from another one.
+func (j *judge) installed(s *server) {
+	j.meet(SnapshotOverGap)
+	j.hashed(s)
+}
+
+// serverDied notes that not all servers work.
+func (j *judge) serverDied(*server) { j.office.whole = j.w.now }
