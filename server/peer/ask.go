@@ -93,7 +93,10 @@ func Ask(ctx context.Context, cfg Config, addr string, q Question) (Answer, erro
 		return a, err
 	}
 	k, body, err := readFrame(bufio.NewReader(secured), maxControl)
-	if err != nil {
+	switch {
+	case err != nil && refusesUs(err):
+		return a, fmt.Errorf("it does not accept this node's certificate: %s", bare(err))
+	case err != nil:
 		return a, fmt.Errorf("no answer: %w: is that the port for members?", err)
 	}
 	if k != kindTell {

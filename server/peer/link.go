@@ -152,7 +152,7 @@ func (n *lane) run(self Self, events Events) {
 			events.Refused(n.l.member.ID, why)
 		}
 		if n.purpose == prompt {
-			n.l.p.notes.say(n.l.p.log, levelOf(err), key, "no line to a member", "member", fmt.Sprintf("%016x", n.l.member.ID), "name", n.l.member.Name, "address", n.l.member.Addr, "reason", err.Error())
+			n.l.p.notes.say(n.l.p.log, levelOf(err), key, "no line to a member", "member", fmt.Sprintf("%016x", n.l.member.ID), "name", n.l.member.Name, "address", n.l.member.Addr, "reason", bare(err))
 		}
 		if stood && time.Since(began) > n.l.p.cfg.Election {
 			tries = 0
