@@ -7,8 +7,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODULES := . internal/tools
 SHELL   := /bin/bash -o pipefail
 FUZZTIME ?= 3s
+CHAOSTIME ?= 3m
 
-.PHONY: help build drill lab test race check fmt generate bench bench-gap bench-scale bench-programs fuzz soak conformance shots clean
+.PHONY: help build drill lab test race check fmt generate bench bench-gap bench-scale bench-programs chaos fuzz soak conformance shots clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -69,6 +70,17 @@ bench-programs: build
 	$(GO) build -o bin/bench ./bench
 	$(GO) build -C internal/tools -o ../../bin/etcdlock ./etcdlock
 	$(GO) build -C internal/tools -o ../../bin/etcd go.etcd.io/etcd/server/v3
+
+chaos: build ## faults on three and five real servers and their network for CHAOSTIME (3m); root has all faults
+	@internal/tools/require 'make chaos' ip=iproute2 nft=nftables initdb=postgresql
+	$(GO) build -o bin/chaos ./chaos
+	@echo "== are the checkers blind? the gates are off, clients are stopped: damage must be seen"
+	bin/chaos -no-gate -servers 3 -for 30s
+	@echo "== the gates are on: nothing may be seen"
+	bin/chaos -for $(CHAOSTIME)
+
+sim-planted: ## every rule of docs/PROTOCOL.md taken out of the simulator once: a checker must object; some minutes
+	@HOLDFAST_PLANTED=all $(GO) test -tags planted -timeout 0 -count 1 -run '^TestEachPlantedBugIsCaught$$' ./sim -v | grep -v '^=== '
 
 fuzz: ## every fuzz target for a minute
 	internal/tools/fuzz 1m

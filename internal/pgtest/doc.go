@@ -14,6 +14,6 @@
 // What a test writes to such a cluster does not survive a crash of the
 // machine: it does not sync.
 //
-// Only tests import the package; it imports nothing of ours. Start reading at
+// Only tests and the program chaos import the package; it imports nothing of ours. Start reading at
 // [Start].
 package pgtest

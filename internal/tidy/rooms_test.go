@@ -53,6 +53,7 @@ var house = []room{
 	{"sim", []string{"server/core", "server/lease", "server/replica", "internal/watchdog", "internal/planted", "fence", "gate/memgate"}},
 	{"lab", append(slices.Clone(public), "wire", "server", "sim")},
 	{"bench", append(slices.Clone(public), "wire", "server", "sim")},
+	{"chaos", append(slices.Clone(public), "wire", "server", "sim", "internal/pgtest")},
 	{"cmd/holdfast", append(slices.Clone(public), "wire", "server", "sim", "lab", "bench")},
 }
 
