@@ -35,6 +35,7 @@ func (j *judge) sessionExpired(id core.SessionID) {
 // grantOver checks, when a grant ends in the log, that its holder does not
 // believe in it any more. Only a revoke at once may end it under its hands.
 func (j *judge) grantOver(e core.Event, now bool) {
+	defer j.tale.hasEnded(e.Grant, j.w.now)
 	if now {
 		return
 	}

@@ -30,9 +30,10 @@ type tale struct {
 }
 
 // A granting is one grant, from outside. Its beginning lies somewhere between
-// the call and the answer, its end between the moment at which its client
-// stopped believing in it and the answer to its release. What was never
-// answered may lie anywhere from the call on.
+// the call and the first sign of it: the answer, or a member that applied it.
+// Its end lies between the moment at which its client stopped believing in it,
+// or may have, and the first sign of that. What nobody was told of may end from
+// the call on.
 type granting struct {
 	number, token uint64
 	lock          string
@@ -40,7 +41,7 @@ type granting struct {
 	shared        bool
 	limit         int
 	asked, told   time.Duration
-	ends, ended   time.Duration // forever: it did not end, or nobody was told
+	ends, ended   time.Duration // forever: there was none
 	known         bool          // its client was told
 	exempt        bool          // an operator frees it at once
 }
@@ -63,15 +64,12 @@ func (t *tale) begins(at place, now time.Duration) { t.asked[at] = now }
 
 // logged keeps a grant that stands in the log: whether its client was told or
 // not, it may have been there.
-func (t *tale) logged(e core.Event, by place, limit int) {
-	asked, ok := t.asked[by]
-	if !ok {
-		asked = 0
-	}
+func (t *tale) logged(e core.Event, by place, limit int, now time.Duration) {
+	asked := t.asked[by]
 	t.order = append(t.order, e.Grant)
 	t.grants[e.Grant] = &granting{
 		number: e.Grant, token: e.Token, lock: e.Lock, slot: e.Slot, shared: e.Shared, limit: limit,
-		asked: asked, told: forever, ends: asked, ended: forever,
+		asked: asked, told: now, ends: asked, ended: forever,
 	}
 }
 
@@ -79,7 +77,7 @@ func (t *tale) logged(e core.Event, by place, limit int) {
 // client says so, or stops believing in it.
 func (t *tale) told(number uint64, now time.Duration, outside bool) {
 	if g := t.grants[number]; g != nil && !g.known {
-		g.known, g.told = true, now
+		g.known, g.told = true, min(g.told, now)
 		if !outside && !g.exempt {
 			g.ends = forever
 		}
@@ -93,11 +91,10 @@ func (t *tale) mayEnd(number uint64, at time.Duration) {
 	}
 }
 
-// hasEnded keeps that a release was answered.
+// hasEnded keeps that a release was answered, or that a member applied the end.
 func (t *tale) hasEnded(number uint64, at time.Duration) {
 	if g := t.grants[number]; g != nil {
 		g.ended = min(g.ended, at)
-		g.ends = min(g.ends, at)
 	}
 }
 
@@ -164,11 +161,17 @@ type (
 // have given all these answers.
 func search(ops []porcupine.Operation) porcupine.CheckResult {
 	steps := 0
-	book := map[uint64]*granting{}
+	book, before := map[uint64]*granting{}, map[uint64]uint64{}
+	var numbers []uint64
 	for _, o := range ops {
 		if g, ok := o.Input.(grants); ok {
 			book[g.g.number] = g.g
+			numbers = append(numbers, g.g.number)
 		}
+	}
+	slices.Sort(numbers)
+	for i, n := range numbers[min(1, len(numbers)):] {
+		before[n] = numbers[i]
 	}
 	model := porcupine.Model{
 		Init: func() any { return "" },
@@ -176,7 +179,7 @@ func search(ops []porcupine.Operation) porcupine.CheckResult {
 			if steps++; steps > mostSearch {
 				return false, state
 			}
-			next, ok := step(book, state.(string), input)
+			next, ok := step(book, before, state.(string), input)
 			return ok, next
 		},
 		Hash: func(state any) uint64 { return hashOf(state.(string)) },
@@ -200,13 +203,14 @@ func hashOf(state string) uint64 {
 }
 
 // step is the naive model. Its state is a string: the highest number so far, then
-// the numbers of the holders, in order.
-func step(book map[uint64]*granting, state string, input any) (next string, ok bool) {
+// the numbers of the holders, in order. Numbers rise, so that each grant comes
+// right after the one before it.
+func step(book map[uint64]*granting, before map[uint64]uint64, state string, input any) (next string, ok bool) {
 	last, holders := unpack(state)
 	switch x := input.(type) {
 	case grants:
 		g := x.g
-		if g.number <= last || !g.fits(book, holders) {
+		if before[g.number] != last || !g.fits(book, holders) {
 			return state, false
 		}
 		return pack(g.number, append(holders, g.number)), true

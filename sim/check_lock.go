@@ -129,6 +129,7 @@ func (a *audit) granted(e core.Event) {
 	}
 	a.fits(l, e)
 	l.blind = false
+	j.tale.logged(e, by, l.limit(), j.w.now)
 	l.holders = append(l.holders, inHand{
 		number: e.Grant, token: e.Token, session: e.Session, request: by, slot: e.Slot, shared: e.Shared, since: e.Clock,
 	})

@@ -84,9 +84,7 @@ func (j *judge) first(s *server, a replica.Applied) {
 			}
 			b.number = e.Grant
 			b.granted[e.Grant] = e
-			by := j.audit.entry.asker[e.Grant]
-			b.request[e.Grant] = by
-			j.tale.logged(e, by, j.audit.lock(e.Lock).limit())
+			b.request[e.Grant] = j.audit.entry.asker[e.Grant]
 		case core.EventEnded:
 			j.w.say("session %d ends at %d: cause %d", j.short(e.Session), a.Entry.Index, e.Cause)
 			if e.Cause == core.CauseExpired {
