@@ -53,7 +53,7 @@ func TestWorlds(t *testing.T) {
 			t.Errorf("seed %d at %v: %s: %s", seed, v.At, v.Property, v.Why)
 		}
 	}
-	if sum.Grants < 50*batchWorlds || sum.Expired < 2*batchWorlds || sum.Refused == 0 {
+	if sum.Grants < 50*batchWorlds || sum.Expired < 2*batchWorlds || batchWorlds >= 20 && sum.Refused == 0 {
 		t.Errorf("little happened: %+v", sum)
 	}
 	t.Logf("%+v", sum)
