@@ -7,6 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODULES := . internal/tools
 SHELL   := /bin/bash -o pipefail
 FUZZTIME ?= 3s
+SIMWORLDS ?= 500
 CHAOSTIME ?= 3m
 
 .PHONY: help build drill lab test race check fmt generate bench bench-gap bench-scale bench-programs chaos fuzz soak conformance shots clean
@@ -31,6 +32,8 @@ test: ## all tests of all modules, with the race detector, and each fuzz target 
 	@for m in $(MODULES); do echo "== $$m with the race detector"; (cd $$m && $(GO) build -race ./... && $(GO) test -race -p 1 -timeout 20m ./...) || exit 1; done
 	@echo "== the explorer, at full depth"
 	@$(GO) test -timeout 20m -v ./sim/... | grep -v '^=== '
+	@echo "== the simulator: the same $(SIMWORLDS) worlds each time"
+	@$(GO) run ./cmd/holdfast sim --seeds $(SIMWORLDS)
 	@internal/tools/fuzz $(FUZZTIME)
 	@echo "make test: all passed"
 
@@ -85,8 +88,9 @@ sim-planted: ## every rule of docs/PROTOCOL.md taken out of the simulator once: 
 fuzz: ## every fuzz target for a minute
 	internal/tools/fuzz 1m
 
-soak: ## the long forms: 200 kills of the server, full sizes of the casebook
+soak: build ## the long forms: 200 kills of the server, full sizes of the casebook; then new worlds until stopped, or for SIMMINUTES
 	HOLDFAST_SOAK=1 $(GO) test -race -timeout 120m ./...
+	$(BIN) sim $(if $(SIMMINUTES),--minutes $(SIMMINUTES))
 
 conformance: ## the engines' suite: make conformance ENGINE=memlock
 	$(GO) test -race -v ./engine/$(ENGINE)/...
