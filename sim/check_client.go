@@ -22,7 +22,7 @@ func newPromises() promises {
 // counts reports whether a client still counts on its session: the log may not
 // end it then (B10). Where clocks differ by more than the margin it may.
 func (s *session) counts() bool {
-	return s.c.up && !s.over && !s.c.w.Outside() && s.m.Deadline() > s.c.time()
+	return s.c.up && !s.over && !s.unbound() && !s.c.w.Outside() && s.m.Deadline() > s.c.time()
 }
 
 // sessionExpired checks that the client gave up first.
@@ -41,7 +41,7 @@ func (j *judge) grantOver(e core.Event, now bool) {
 	}
 	j.clients.over[e.Grant] = e.Cause
 	h := j.clients.holds[e.Grant]
-	if h == nil || j.w.Outside() || !h.s.c.up || j.clients.now[e.Grant] {
+	if h == nil || j.w.Outside() || !h.s.c.up || h.unbound() || j.clients.now[e.Grant] {
 		return
 	}
 	if h.believes() {
@@ -52,7 +52,7 @@ func (j *judge) grantOver(e core.Event, now bool) {
 // told keeps a hold, and checks that it is none of a grant that is over.
 func (p *promises) told(j *judge, h *hold) {
 	p.holds[h.number] = h
-	if cause, over := p.over[h.number]; over && !j.w.Outside() && !p.now[h.number] && h.believes() {
+	if cause, over := p.over[h.number]; over && !j.w.Outside() && !h.unbound() && !p.now[h.number] && h.believes() {
 		j.object(GivesUpFirst, "%s is told of grant %d, which ended by cause %d, and believes in it", h.s.c.name, h.number, cause)
 	}
 }
@@ -80,13 +80,14 @@ func (j *judge) sessionOver(s *session, cause watchdog.Cause) {
 		return
 	}
 	j.counts.Lost++
+	if s.unbound() {
+		return
+	}
 	if j.audit.live[s.id] {
 		j.meet(ClientFirst)
 	}
 	if cause == watchdog.SessionEnded && s.m.Deadline() > s.c.time() && !j.w.Outside() && s.c.up {
-		if !j.byOperator[s.id] {
-			j.object(Healthy, "%s is told that session %d has ended, on which it counts for %v more", s.c.name, j.short(s.id), s.m.Deadline()-s.c.time())
-		}
+		j.object(Healthy, "%s is told that session %d has ended, on which it counts for %v more", s.c.name, j.short(s.id), s.m.Deadline()-s.c.time())
 		return
 	}
 	if j.w.messy() {

@@ -5,6 +5,7 @@ import "holdfast/server/core"
 // A laneBook is the last request of a lane, and what came of it.
 type laneBook struct {
 	n      uint64
+	asked  core.Acquire // what it was, without its name
 	status core.Status
 	number uint64 // Granted: the grant's
 }
@@ -30,10 +31,15 @@ func (a *audit) acquire(c core.Acquire, r core.Result) {
 		if r.Status != core.Refused {
 			a.j.object(OneRequest, "request %v of session %d has the result %d, and number %d of its lane waits", c.Request, a.j.short(c.Session), r.Status, old.n)
 		}
+	case old != nil && c.Request.N == old.n && !same(old.asked, c):
+		a.j.meet(FalseRetry)
+		if r.Status != core.Refused {
+			a.j.object(OneRequest, "request %v of session %d was another request before, and has the result %d", c.Request, a.j.short(c.Session), r.Status)
+		}
 	case old != nil && c.Request.N == old.n:
 		a.again(at, old, r)
 	default:
-		old = &laneBook{n: c.Request.N, status: r.Status}
+		old = &laneBook{n: c.Request.N, asked: c, status: r.Status}
 		x.lanes[c.Request.Lane] = old
 		switch r.Status {
 		case core.Waiting:
@@ -43,6 +49,12 @@ func (a *audit) acquire(c core.Acquire, r core.Result) {
 			a.entry.asker[old.number], a.entry.direct[old.number] = at, true
 		}
 	}
+}
+
+// same reports whether two acquires under one name are one request. A name that
+// was cancelled before anything came under it stands for all.
+func same(a, b core.Acquire) bool {
+	return a.Lock == "" || a.Lock == b.Lock && a.Shared == b.Shared && a.Limit == b.Limit && a.OncePer == b.OncePer && a.MaxHold == b.MaxHold && a.LockDelay == b.LockDelay
 }
 
 // again checks the answer to one more copy of a request.
@@ -89,7 +101,11 @@ func (a *audit) cancel(c core.Cancel, r core.Result) {
 	case old.status == core.Waiting: // it may have been granted or refused in this entry
 		a.entry.cancels[place{c.Session, c.Request}] = true
 	}
-	x.lanes[c.Request.Lane] = &laneBook{n: c.Request.N, status: core.Cancelled}
+	was := core.Acquire{}
+	if old != nil && c.Request.N == old.n {
+		was = old.asked
+	}
+	x.lanes[c.Request.Lane] = &laneBook{n: c.Request.N, asked: was, status: core.Cancelled}
 }
 
 // notice checks what a request that waited became.

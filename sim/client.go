@@ -34,6 +34,8 @@ type session struct {
 	holds map[string]*hold
 	timer uint64
 	over  bool
+	// cloned: another client has the same session (see Clone).
+	cloned bool
 	// opened is when its client was told of it.
 	opened time.Duration
 }
@@ -80,7 +82,7 @@ func (c *client) ask(m message) *server {
 	}
 	to := c.guess
 	m.from = &c.process
-	c.w.net.send(&c.process, &to.process, func() { to.arrive(m) }, nil)
+	c.w.net.carry(exchangeOf(m), &c.process, &to.process, func() { to.arrive(m) }, nil)
 	return to
 }
 

@@ -1,21 +1,20 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 
 	"holdfast/internal/planted"
 	"holdfast/server/core"
+	"holdfast/server/lease"
 	"holdfast/server/replica"
 )
 
 // advance lets the replica do all that became possible.
 func (s *server) advance() {
-	if !s.up {
-		return
-	}
-	if err := s.m.Advance(s); err != nil {
-		s.fail(err)
+	if s.failed == nil {
+		s.fail(s.m.Advance(s))
 	}
 }
 
@@ -35,9 +34,13 @@ func (s *server) Applied(a replica.Applied) {
 	s.moved = true
 	s.w.judge.applied(s, a)
 	s.lease.Applied(s.time(), s.m.State(), a.Entry, a.Did)
+	if changesMembers(a.Entry.Commands) {
+		s.refreshMembers()
+	}
 	if f := s.flight; f != nil && uint64(a.Proposal) == f.handle {
 		s.flight = nil
 		for i, p := range f.items {
+			s.settled(p)
 			if p.call != nil {
 				s.answerCommand(*p.call, a.Did.Results[i])
 			}
@@ -45,10 +48,9 @@ func (s *server) Applied(a replica.Applied) {
 	}
 	if m, ok := s.changes[uint64(a.Proposal)]; ok && a.Proposal != 0 {
 		delete(s.changes, uint64(a.Proposal))
-		if m.answer != nil {
-			s.reply(m, answer{})
-		}
+		s.changed(m)
 	}
+	s.checkRemoved()
 	for _, n := range a.Did.Notices {
 		key := waiterKey{n.Session, n.Request}
 		if m, ok := s.waiters[key]; ok {
@@ -56,7 +58,13 @@ func (s *server) Applied(a replica.Applied) {
 			s.reply(m, s.about(m, n.Result))
 		}
 	}
-	s.checkRemoved()
+}
+
+// settled keeps count of what the server itself put into the log.
+func (s *server) settled(p proposal) {
+	if _, ok := p.cmd.(core.SetVersion); ok && p.quiet {
+		s.raising = false
+	}
 }
 
 func (s *server) forget(key waiterKey) {
@@ -125,7 +133,18 @@ func (s *server) Role(r replica.Role) {
 
 // stepDown answers everybody who waits at a leader that is none any more.
 func (s *server) stepDown() {
-	s.refuse(slices.Concat(s.urgent, s.ordinary))
+	s.refuseQueued()
+	s.endWaits()
+}
+
+// refuseQueued answers everything of which nothing was appended.
+func (s *server) refuseQueued() {
+	for _, p := range slices.Concat(s.first, s.urgent, s.ordinary) {
+		s.settled(p)
+		if p.call != nil {
+			s.reply(*p.call, answer{retry: true, leader: s.leader()})
+		}
+	}
 	s.first, s.urgent, s.ordinary = nil, nil, nil
 	reads := s.fresh
 	if s.round != nil {
@@ -135,11 +154,18 @@ func (s *server) stepDown() {
 	for _, m := range reads {
 		s.reply(m, answer{retry: true, leader: s.leader()})
 	}
+}
+
+// endWaits answers the acquires that stand in a queue.
+func (s *server) endWaits() {
 	for _, key := range s.order {
 		s.reply(s.waiters[key], answer{retry: true, leader: s.leader()})
 	}
 	s.waiters, s.order = map[waiterKey]message{}, nil
 }
+
+// sortedPulses are the keepalives that wait for their answer.
+func (s *server) sortedPulses() []lease.Handle { return slices.Sorted(maps.Keys(s.pulses)) }
 
 // Read implements replica.Effects.
 func (s *server) Read(h replica.Handle) {
@@ -150,6 +176,10 @@ func (s *server) Read(h replica.Handle) {
 	s.round, s.moved = nil, true
 	s.lease.Confirmed(r.upTo)
 	for _, m := range r.reads {
+		if m.call == callBackup {
+			s.backUp(m)
+			continue
+		}
 		v, _ := s.m.State().Lock(m.lock, 100)
 		s.reply(m, answer{view: v})
 	}
@@ -159,17 +189,21 @@ func (s *server) Read(h replica.Handle) {
 func (s *server) Unknown(h replica.Handle) {
 	if m, ok := s.changes[uint64(h)]; ok {
 		delete(s.changes, uint64(h))
-		if m.answer != nil {
-			s.reply(m, answer{retry: true})
-		}
+		s.reply(m, answer{retry: true})
 	}
 	if f := s.flight; f != nil && f.handle == uint64(h) {
 		s.flight = nil
 		s.w.judge.unknown(f.items)
-		for _, p := range f.items {
-			if p.call != nil {
-				s.reply(*p.call, unknown())
-			}
+		s.unknown(f)
+	}
+}
+
+// unknown answers the calls of an entry whose fate is not known.
+func (s *server) unknown(f *flight) {
+	for _, p := range f.items {
+		s.settled(p)
+		if p.call != nil {
+			s.reply(*p.call, unknown())
 		}
 	}
 }
@@ -178,35 +212,68 @@ func (s *server) Unknown(h replica.Handle) {
 func (s *server) change(m message) {
 	s.handles++
 	if err := s.m.ProposeChange(replica.Handle(s.handles), core.Header{Clock: s.lease.Clock(s.time())}, *m.change); err != nil {
-		if m.answer != nil {
-			s.reply(m, answer{retry: true})
-		}
+		s.reply(m, answer{retry: true, why: err})
 		return
 	}
 	s.changes[s.handles] = m
 	s.moved = true
 }
 
-// tickMembers gives learners that caught up their vote.
-func (s *server) tickMembers() {
-	if !s.leading || len(s.changes) > 0 {
+// changed tells that a change of membership was applied. A removal that is
+// answered must not be undone by a crash of the one voter that is left and
+// knows it: an entry behind it makes it durable.
+func (s *server) changed(m message) {
+	s.say("members: %d", len(s.members))
+	if m.answer == nil {
 		return
 	}
-	members, _ := s.m.State().Members()
-	for _, m := range members {
+	if m.change.Kind != replica.Remove {
+		s.reply(m, answer{})
+		return
+	}
+	m.cmd, m.call = core.Tick{}, callCommand
+	s.urgent = append(s.urgent, proposal{cmd: m.cmd, call: &m})
+}
+
+// tickMembers does what a leader does about its members from time to time.
+func (s *server) tickMembers() {
+	if !s.leading || s.stopping {
+		return
+	}
+	for _, m := range s.members {
 		if m.Learner && len(s.changes) == 0 {
 			s.change(message{change: &replica.Change{Kind: replica.Promote, Member: m}})
 		}
 	}
+	s.raiseVersion()
+}
+
+// raiseVersion proposes the newest cluster version that every member can
+// apply, once each has said what it can (invariant 9).
+func (s *server) raiseVersion() {
+	newest := s.m.State().Supports()
+	for _, m := range s.members {
+		v, ok := s.said[m.ID]
+		if m.ID == s.id {
+			continue
+		}
+		if !ok {
+			return
+		}
+		newest = min(newest, v.supports)
+	}
+	if newest <= s.m.State().Version() || s.raising {
+		return
+	}
+	s.raising = true
+	s.say("raises the cluster version to %d", newest)
+	s.urgent = append(s.urgent, proposal{cmd: core.SetVersion{Version: newest}, quiet: true})
 }
 
 // checkRemoved ends a server that is no member any more.
 func (s *server) checkRemoved() {
-	if s.up && s.m.Removed() {
-		s.say("was removed")
-		s.w.judge.meet(MemberRemoved)
-		s.gone = true
-		s.crash()
+	if s.m.Removed() {
+		s.fail(errRemoved)
 	}
 }
 

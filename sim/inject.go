@@ -44,10 +44,13 @@ func (w *world) lasts(d time.Duration, undo func()) {
 
 // happen lets a fault happen.
 func (w *world) happen(f Fault, r *rand.Rand) {
-	s := w.servers[r.IntN(len(w.servers))]
-	c := w.clients[r.IntN(len(w.clients))]
+	s, c := w.anyServer(r), w.clients[r.IntN(len(w.clients))]
 	if lead := w.leader(); lead != nil && r.IntN(2) == 0 {
 		s = lead // the one whom it hurts
+	}
+	p := &s.process // one of the two
+	if r.IntN(2) == 0 {
+		p = &c.process
 	}
 	long := between(r, w.TTL/10, 5*w.TTL)
 	switch f {
@@ -55,16 +58,10 @@ func (w *world) happen(f Fault, r *rand.Rand) {
 		w.partition(r, long)
 	case CutClient, SlowLink:
 		w.hurtLink(f, c, s, r, long)
-	case Crash:
-		w.inject(f, "%s", s.name)
-		s.crash()
-		w.restartLater(s)
-	case CrashAll:
-		w.inject(f, "all servers")
-		for _, s := range w.servers {
-			s.crash()
-			w.restartLater(s)
-		}
+	case LoseCall, RepeatCall:
+		w.single(f, r)
+	case Crash, CrashAll, Kill, ShutDown:
+		w.down(f, s)
 	case DiskError, DiskFull, DiskSlow, DiskHang:
 		w.hurtDisk(f, s.disk, r, long)
 	case StopServer:
@@ -75,21 +72,21 @@ func (w *world) happen(f Fault, r *rand.Rand) {
 		}
 	case StopClient:
 		w.stop(f, &c.process, long, false)
+	case StopLong:
+		w.stop(f, &c.process, between(r, 5*w.TTL, 15*w.TTL), false)
+	case StopInStep, HoldWrite:
+		w.inStep(f, long)
 	case Sleep:
-		p := &s.process
-		if r.IntN(2) == 0 {
-			p = &c.process
-		}
 		w.stop(f, p, long, true)
+	case Freeze:
+		w.freeze(c, long)
 	case Rate:
-		p := &s.process
-		if r.IntN(2) == 0 {
-			p = &c.process
-		}
 		skew := w.drawSkew(r.IntN)
 		w.inject(f, "%s: %+d ppm", p.name, skew)
 		p.clock.turn(w.now, skew, p.clock.still)
 		p.steady = w.now
+	case Jump:
+		w.jump(c, between(r, 10*time.Millisecond, 2*w.TTL))
 	case Flap:
 		w.flap(r, long)
 	case Overload:
@@ -102,9 +99,85 @@ func (w *world) happen(f Fault, r *rand.Rand) {
 				c.boot()
 			}
 		})
-	case RevokeNow, RevokeAsk:
-		w.revoke(f, r)
+	case Clone:
+		w.clone(c, long)
+	default:
+		w.order(f, r)
 	}
+}
+
+// down takes a server down, or all; each comes back.
+func (w *world) down(f Fault, s *server) {
+	switch f {
+	case CrashAll:
+		w.inject(f, "all servers")
+		for _, s := range w.servers {
+			s.crash()
+			w.restartLater(s)
+		}
+	case ShutDown:
+		w.inject(f, "%s", s.name)
+		s.shutDown()
+	default:
+		w.inject(f, "%s", s.name)
+		s.ends(f == Crash)
+		w.restartLater(s)
+	}
+}
+
+// single has the next few messages of one exchange lost or repeated.
+func (w *world) single(f Fault, r *rand.Rand) {
+	what := exchange(2 + r.IntN(int(exchanges)-2))
+	n := 1 + r.IntN(6)
+	w.inject(f, "the next %d: %v", n, what)
+	h := &w.net.hurt[what]
+	if f == LoseCall {
+		h.lose += n
+	} else {
+		h.repeat += n
+	}
+}
+
+// inStep has the next writer stand still between its last look and its write,
+// or the next write at the resource, until everything that it believed may be
+// wrong.
+func (w *world) inStep(f Fault, long time.Duration) {
+	w.say("planned %v: the next, for %v", f, long)
+	if f == StopInStep {
+		w.stepStops = append(w.stepStops, long)
+	} else {
+		w.stepHolds = append(w.stepHolds, long)
+	}
+}
+
+// takeStop is how long the next one stands still; 0: not at all.
+func takeStop(from *[]time.Duration) (long time.Duration) {
+	if len(*from) > 0 {
+		long, *from = (*from)[0], (*from)[1:]
+	}
+	return long
+}
+
+// freeze stops a client's machine as a hypervisor does: its clock does not
+// count the time. (Worlds that have it are outside the bound of B10.)
+func (w *world) freeze(c *client, long time.Duration) {
+	if !c.up {
+		return
+	}
+	w.inject(Freeze, "%s for %v", c.name, long)
+	c.counts = false
+	resume := c.halt(true)
+	c.counts = true
+	w.lasts(long, resume)
+}
+
+// jump lets a client's clock leap forward, as after a sleep that nobody else
+// saw. (A server's cannot: CLOCK_MONOTONIC does not leap.)
+func (w *world) jump(c *client, by time.Duration) {
+	w.inject(Jump, "%s by %v", c.name, by)
+	c.clock.turn(w.now, c.clock.skew, c.clock.still)
+	c.clock.read += by
+	c.steady = w.now
 }
 
 // leader is the server that leads in the highest term.
@@ -161,11 +234,12 @@ func (w *world) hurtLink(f Fault, c *client, s *server, r *rand.Rand, long time.
 func (w *world) hurtDisk(f Fault, d *disk, r *rand.Rand, long time.Duration) {
 	w.inject(f, "%s for %v", d.s.name, long)
 	switch f {
-	case DiskError:
-		d.fail = true
+	case DiskError: // of one kind of call, or of the next
+		d.fail = pick(r, anyCall, anyCall, appends, votes, received, ownSnapshots, probes)
 	case DiskFull:
-		d.full = true
-		w.lasts(long, func() { d.full = false })
+		level := pick(r, lowSpace, lowSpace, noGrowth, noSpace)
+		d.full[level]++
+		w.lasts(long, func() { d.full[level]-- })
 	case DiskSlow:
 		by := between(r, time.Millisecond, w.TTL/3)
 		d.slow += by
@@ -192,7 +266,7 @@ func (w *world) flap(r *rand.Rand, long time.Duration) {
 		if w.calm || w.now > end {
 			return
 		}
-		if s := w.servers[r.IntN(len(w.servers))]; s.up && s.still == 0 {
+		if s := w.anyServer(r); s.up && s.still == 0 {
 			if s.leading {
 				s.handOver("a flap")
 			} else {

@@ -128,7 +128,7 @@ func (j *judge) short(id core.SessionID) int {
 func (j *judge) opened(s *session) {
 	j.counts.Sessions++
 	j.clients.sessions[s.id] = s
-	if !j.audit.live[s.id] && s.counts() {
+	if !j.audit.live[s.id] && s.counts() && !s.unbound() {
 		j.object(GivesUpFirst, "%s is told of session %d, which does not live", s.c.name, j.short(s.id))
 	}
 }
@@ -170,7 +170,7 @@ func (j *judge) promised() time.Duration {
 // granted checks a grant that reached its client.
 func (j *judge) granted(h *hold, q *want) {
 	j.counts.Grants++
-	if h.number <= q.floor {
+	if h.number <= q.floor && !h.s.cloned {
 		j.object(TokensRise, "%s is told of grant %d, and asked when number %d was known", h.s.c.name, h.number, q.floor)
 	}
 	j.highest = max(j.highest, h.number)
@@ -178,18 +178,18 @@ func (j *judge) granted(h *hold, q *want) {
 	j.clients.told(j, h)
 	believes := h.believes()
 	if believes {
-		j.tale.told(h.number, j.w.now, j.w.Outside())
+		j.tale.told(h.number, j.w.now, j.w.Outside() || h.unbound())
 	}
 	if j.w.Outside() {
 		return
 	}
 	j.held = keep(j.held, func(o *hold) bool { return o.believes() })
-	if !believes {
+	if !believes || h.unbound() {
 		return
 	}
 	for _, o := range j.held {
 		both := h.token.Mode == o.token.Mode && h.token.Number == o.token.Number && h.number != o.number && h.lock.shares
-		if o.lock == h.lock && o.token.Slot == h.token.Slot && !both && !j.freed[o.token.Number] && !j.freed[h.token.Number] {
+		if !o.unbound() && o.lock == h.lock && o.token.Slot == h.token.Slot && !both && !j.freed[o.token.Number] && !j.freed[h.token.Number] {
 			j.object(TwoHolders, "%s (grant %d) and %s (grant %d) both believe that they hold %s", o.s.c.name, o.number, h.s.c.name, h.number, h.lock.name)
 		}
 	}
@@ -215,7 +215,7 @@ func (j *judge) refused(r *resource, h *hold) {
 	if !h.believes() {
 		j.meet(ZombieRefused)
 	}
-	if h.believes() && !j.w.Outside() && !j.freed[h.token.Number] && h.s.c.up {
+	if h.believes() && !h.unbound() && !j.w.Outside() && !j.freed[h.token.Number] && h.s.c.up {
 		j.object(HolderFenced, "%s refuses token %d of %s, which holds", r.name, h.token.Number, h.s.c.name)
 	}
 }
@@ -226,7 +226,7 @@ func (j *judge) wrote(r *resource, h *hold, base int) {
 	if n := len(r.writes); n > 0 && r.writes[n-1].token.Number > h.token.Number {
 		j.object(WentBack, "%s accepts token %d after %d", r.name, h.token.Number, r.writes[n-1].token.Number)
 	}
-	if base != r.version {
+	if base != r.version && !(h.s.cloned && r.writes[len(r.writes)-1].token == h.token) {
 		j.object(LostUpdate, "%s writes %s, which has version %d, and knows version %d", h.s.c.name, r.name, r.version, base)
 	}
 	if h.token.Number < j.armed[r] {

@@ -75,7 +75,11 @@ func (j *judge) first(s *server, a replica.Applied) {
 	}
 	b.clock = st.Clock()
 	j.audit.look(a, st.Clock())
-	j.runs(a.Entry.Term, st.Clock())
+	if len(a.Entry.Commands) == 0 || changesMembers(a.Entry.Commands) {
+		b.recent = nil // such entries are in flight beside others
+	} else {
+		j.runs(a.Entry.Term, st.Clock())
+	}
 	for _, e := range a.Did.Events {
 		switch e.Kind {
 		case core.EventGranted:

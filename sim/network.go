@@ -3,6 +3,8 @@ package sim
 import (
 	"math/rand/v2"
 	"time"
+
+	"holdfast/server/core"
 )
 
 // A network carries messages between processes. A link from one process to
@@ -12,6 +14,7 @@ type network struct {
 	w     *world
 	rng   *rand.Rand
 	links map[link]*line
+	hurt  [exchanges]hurt
 }
 
 type link struct{ from, to *process }
@@ -25,6 +28,87 @@ type line struct {
 	mended time.Duration
 }
 
+// An exchange is one direction of one kind of talk: faults may happen to it
+// alone.
+type exchange uint8
+
+// The exchanges. An answer's is its request's + 1.
+const (
+	anyExchange exchange = iota
+	_
+	callsOpen
+	_
+	callsKeepalive
+	_
+	callsAcquire
+	_
+	callsCancel
+	_
+	callsRelease
+	_
+	callsEnd
+	_
+	callsValue
+	_
+	callsOrder // of an operator
+	_
+	armings
+	_
+	writes
+	_
+	betweenMembers
+	_
+	transfers
+	_
+	exchanges
+)
+
+var exchangeNames = [exchanges]string{
+	callsOpen: "open", callsKeepalive: "keepalive", callsAcquire: "acquire", callsCancel: "cancel", callsRelease: "release",
+	callsEnd: "end of session", callsValue: "value", callsOrder: "operator's order", armings: "arming", writes: "write",
+	betweenMembers: "message between members", transfers: "snapshot",
+}
+
+// String names the exchange and its direction.
+func (e exchange) String() string {
+	if name := exchangeNames[e]; name != "" {
+		return name
+	}
+	return "answer to " + exchangeNames[e-1]
+}
+
+// hurt is what happens to the next messages of one exchange.
+type hurt struct {
+	lose, repeat int
+}
+
+// exchangeOf is the exchange of a client's or an operator's call.
+func exchangeOf(m message) exchange {
+	switch m.call {
+	case callOpen:
+		return callsOpen
+	case callKeepalive:
+		return callsKeepalive
+	case callCommand:
+		switch m.cmd.(type) {
+		case core.Acquire:
+			return callsAcquire
+		case core.Cancel:
+			return callsCancel
+		case core.Release:
+			return callsRelease
+		case core.End:
+			return callsEnd
+		case core.Put, core.Delete:
+			return callsValue
+		}
+	}
+	return callsOrder
+}
+
+// answerTo is the exchange of the answer to a call.
+func answerTo(m message) exchange { return exchangeOf(m) + 1 }
+
 // line is the state of a link. The map is never ranged over: its order would
 // be another each time.
 func (n *network) line(from, to *process) *line {
@@ -36,12 +120,18 @@ func (n *network) line(from, to *process) *line {
 	return l
 }
 
-// send carries a message: arrive happens at the receiver's end, even if the
-// process there is down or stands still; lost, if not nil, tells the sender,
-// sometimes, that it did not arrive.
+// send is carry for what no fault singles out.
 func (n *network) send(from, to *process, arrive, lost func()) {
+	n.carry(anyExchange, from, to, arrive, lost)
+}
+
+// carry brings a message to its receiver: arrive happens at that end, even if
+// the process there is down or stands still; lost, if not nil, tells the sender,
+// sometimes, that it did not arrive.
+func (n *network) carry(what exchange, from, to *process, arrive, lost func()) {
 	w, l := n.w, n.line(from, to)
-	if l.cuts > 0 || n.fault(Drop) {
+	h := &n.hurt[what]
+	if l.cuts > 0 || n.fault(Drop) || n.singled(&h.lose, LoseCall) {
 		if lost != nil && n.rng.IntN(2) == 0 {
 			w.after(between(n.rng, time.Millisecond, w.TTL/2), lost)
 		}
@@ -52,12 +142,14 @@ func (n *network) send(from, to *process, arrive, lost func()) {
 		d += between(n.rng, 10*time.Millisecond, 2*w.TTL)
 	}
 	at := w.now + d
-	if !n.fault(Reorder) {
+	if what == transfers || n.fault(Reorder) { // a connection of its own
+		w.at(at, arrive)
+	} else {
 		at = max(at, l.last)
 		l.last = at
+		w.at(at, arrive)
 	}
-	w.at(at, arrive)
-	if n.fault(Duplicate) {
+	if n.fault(Duplicate) || n.singled(&h.repeat, RepeatCall) {
 		w.at(at+between(n.rng, 0, w.TTL), arrive)
 	}
 }
@@ -67,6 +159,16 @@ func (n *network) fault(f Fault) bool {
 	if n.w.calm || !chance(n.rng, n.w.Rates[f]) {
 		return false
 	}
+	n.w.counts[f]++
+	return true
+}
+
+// singled reports whether a message is one of those that a fault singled out.
+func (n *network) singled(left *int, f Fault) bool {
+	if *left == 0 || n.w.calm {
+		return false
+	}
+	*left--
 	n.w.counts[f]++
 	return true
 }

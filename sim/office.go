@@ -85,7 +85,7 @@ func (w *world) allWork() bool {
 
 // works reports whether nothing keeps a server from doing its work now.
 func (s *server) works() bool {
-	return s.up && s.still == 0 && !s.silent && !s.low && s.disk.hung == 0 && s.disk.slow == 0 && !s.disk.fail
+	return s.up && s.still == 0 && !s.silent && !s.low && s.disk.hung == 0 && s.disk.slow == 0 && s.disk.fail == 0
 }
 
 // joined reports whether two servers reach each other at full speed.
@@ -94,7 +94,8 @@ func (w *world) joined(a, b *server) bool {
 		return true
 	}
 	there, back := w.net.line(&a.process, &b.process), w.net.line(&b.process, &a.process)
-	return there.cuts+back.cuts == 0 && there.slow+back.slow == 0
+	late := max(there.last, back.last)-w.now > 20*time.Millisecond // something on its way holds up the rest
+	return there.cuts+back.cuts == 0 && there.slow+back.slow == 0 && !late
 }
 
 // heard notes that a server read a call that keeps a session.

@@ -47,7 +47,7 @@ func (d *disk) answerEarly(j job) job {
 // kept is the hard state that a batch leaves on the disk.
 func (d *disk) kept(a *replica.Append) *raftpb.HardState {
 	if planted.On("D1-vote-not-stored") && len(a.Entries) == 0 && a.Snapshot == nil {
-		return &raftpb.HardState{Term: new(d.hard.GetTerm()), Vote: new(d.hard.GetVote()), Commit: new(a.HardState.GetCommit())}
+		return &raftpb.HardState{Term: new(d.soft.GetTerm()), Vote: new(d.soft.GetVote()), Commit: new(a.HardState.GetCommit())}
 	}
 	return a.HardState
 }
@@ -67,8 +67,8 @@ func (d *disk) cutEarly() {
 // readAndArm reads, and then raises the mark.
 func (h *hold) readAndArm() {
 	fail := func() { h.release(true) }
-	h.at(func(r *resource) answer { return answer{version: r.version} }, func(read answer) {
-		h.at(func(r *resource) answer { return r.arm(h) }, func(a answer) {
+	h.at(writes, func(r *resource) answer { return answer{version: r.version} }, func(read answer) {
+		h.at(armings, func(r *resource) answer { return r.arm(h) }, func(a answer) {
 			if a.retry {
 				fail()
 				return

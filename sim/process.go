@@ -41,12 +41,13 @@ type process struct {
 	w     *world
 	name  string
 	clock clock // counts a sleep for a client, and not for a server
-	boot  bool  // its clock counts a sleep
-	up    bool
-	life  uint64 // counts its starts
-	still int    // reasons to stand still (SIGSTOP, sleep)
-	sleep int    // those for which its clock does too
-	due   []func()
+	// counts: its clock counts a sleep.
+	counts bool
+	up     bool
+	life   uint64 // counts its starts
+	still  int    // reasons to stand still (SIGSTOP, sleep)
+	sleep  int    // those for which its clock does too
+	due    []func()
 	// steady is since when it has run without a break, at its clock's rate.
 	steady time.Duration
 	halted time.Duration // when it last began to stand still
@@ -105,7 +106,7 @@ func (p *process) halt(sleep bool) (resume func()) {
 	}
 	p.still++
 	clock := 0
-	if sleep && (!p.boot || planted.On("B10-clock-stops-in-sleep")) {
+	if sleep && (!p.counts || planted.On("B10-clock-stops-in-sleep")) {
 		clock = 1
 	}
 	p.sleep += clock

@@ -56,12 +56,49 @@ type resource struct {
 	mark    fence.Token
 	version int
 	writes  []written
+	// held: somebody stands still inside the guarded step, and all others wait
+	// at the door.
+	held    bool
+	waiting []func()
 }
 
 // written is one accepted write.
 type written struct {
 	token  fence.Token
 	client int
+}
+
+// enter does something at the resource: at once, unless somebody stands still
+// in the guarded step. What a fault holds up waits before the step, or inside
+// it, where it holds the door.
+func (r *resource) enter(what exchange, do func()) {
+	if r.held {
+		r.waiting = append(r.waiting, do)
+		return
+	}
+	long := time.Duration(0)
+	if what == writes && !r.w.calm {
+		long = takeStop(&r.w.stepHolds)
+	}
+	switch {
+	case long == 0:
+		do()
+	case r.w.net.rng.IntN(2) == 0:
+		r.w.inject(HoldWrite, "before %s for %v", r.name, long)
+		r.w.after(long, func() { r.enter(anyExchange, do) })
+	default:
+		r.w.inject(HoldWrite, "inside %s for %v", r.name, long)
+		r.held = true
+		r.w.lasts(long, func() {
+			do()
+			r.held = false
+			waiting := r.waiting
+			r.waiting = nil
+			for _, next := range waiting {
+				r.enter(anyExchange, next)
+			}
+		})
+	}
 }
 
 // offer shows a token to the gate.

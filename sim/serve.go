@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"holdfast/internal/planted"
@@ -24,6 +23,8 @@ type message struct {
 	read    time.Duration // the same in true time
 	reached time.Duration // when it came into the socket, in true time
 	change  *replica.Change
+	audit   *core.Audit // the record of cmd, for the same entry
+	drained uint64      // no call: connections were read until they would block
 	// answer is called with the answer when that reaches the caller; at most
 	// once for each copy of the message.
 	answer func(answer)
@@ -39,6 +40,7 @@ const (
 	callRead
 	callMembers
 	callTransfer
+	callBackup
 )
 
 // An answer is what a server says to a message.
@@ -57,6 +59,8 @@ type answer struct {
 	burnt     uint64
 	version   int            // of a resource
 	found     core.SessionID // an open whose secret had opened a session before
+	image     *image         // a backup
+	why       error          // a change of membership was refused
 }
 
 // arrive puts a message into a server's socket. It is read when the server
@@ -80,77 +84,122 @@ func (s *server) read() {
 	m := s.socket[0]
 	s.socket = s.socket[1:]
 	m.arrived, m.read = s.time(), s.w.now
+	if !m.urgent() && len(s.inbox) >= s.w.Pending || len(s.inbox) >= 2*s.w.Pending {
+		s.reply(m, answer{retry: true}) // overloaded: refused at the door
+		return
+	}
 	s.inbox = append(s.inbox, m)
 	s.wake()
 }
 
 // drain reads all that arrived, and tells the lease machine (B9).
 func (s *server) drain() {
+	s.drains++
+	mine := s.drains
 	s.in(between(s.rng, 10*time.Microsecond, 3*time.Millisecond), func() {
 		for len(s.socket) > 0 {
 			s.read()
 		}
-		s.takeInbox()
-		s.lease.Drained(s.time())
+		s.inbox = append(s.inbox, message{drained: mine})
 		s.wake()
 	})
 }
 
 // reply sends an answer on its way.
 func (s *server) reply(m message, a answer) {
-	s.w.net.send(&s.process, m.from, func() { m.answer(a) }, nil)
+	if m.answer == nil {
+		return
+	}
+	s.w.net.carry(answerTo(m), &s.process, m.from, func() { m.answer(a) }, nil)
 }
 
 // broken tells the caller, sometimes, that its connection broke.
 func (m message) broken(s *server) {
-	if s.w.net.rng.IntN(3) > 0 {
+	if m.answer != nil && s.w.net.rng.IntN(3) > 0 {
 		s.reply(m, answer{retry: true})
 	}
+}
+
+// urgent reports whether a message is taken before new work, and when that is
+// refused: what frees something or keeps it alive, and an operator's call.
+func (m message) urgent() bool {
+	switch m.call {
+	case callRead, callBackup:
+		return false
+	case callOpen, callCommand:
+		return !grows(m.cmd)
+	}
+	return true
 }
 
 func (s *server) takeInbox() {
 	inbox := s.inbox
 	s.inbox = nil
-	for _, m := range inbox {
-		s.accept(m)
+	for _, first := range []bool{true, false} {
+		for _, m := range inbox {
+			if m.urgent() == first {
+				s.accept(m)
+			}
+		}
 	}
 }
 
 // accept sorts a message to where it waits.
 func (s *server) accept(m message) {
 	switch {
+	case m.drained != 0:
+		if m.drained == s.drains {
+			s.lease.Drained(s.time())
+		}
+	case s.stopping:
+		s.reply(m, answer{retry: true})
 	case s.silent && !s.m.Alone():
 		s.reply(m, answer{retry: true})
 	case m.call == callKeepalive:
 		s.keepalive(m)
 	case !s.leading:
 		s.reply(m, answer{retry: true, leader: s.leader()})
-	case m.call == callRead:
+	case m.call == callRead || m.call == callBackup:
 		s.fresh = append(s.fresh, m)
 	case m.call == callMembers:
 		s.change(m)
 	case m.call == callTransfer:
-		s.handOver("an operator wants it")
-	case s.low && grows(m.cmd):
-		s.reply(m, answer{retry: true})
-	default:
-		p := proposal{cmd: m.cmd, call: &m}
-		if grows(m.cmd) {
-			s.ordinary = append(s.ordinary, p)
+		if s.handOver("an operator wants it") {
+			s.reply(m, answer{})
 		} else {
-			s.urgent = append(s.urgent, p)
+			s.reply(m, answer{retry: true})
 		}
+	default:
+		s.acceptCommand(m)
 	}
 }
 
-// grows reports whether a command makes the state grow: it waits behind what
-// does not.
+func (s *server) acceptCommand(m message) {
+	isUrgent := m.urgent()
+	limit := s.w.Pending
+	if isUrgent {
+		limit *= 2
+	}
+	if core.VersionOf(m.cmd) > s.m.State().Version() || len(s.ordinary)+len(s.urgent) >= limit || !isUrgent && (s.silent || s.low) {
+		s.reply(m, answer{retry: true})
+		return
+	}
+	p := proposal{cmd: m.cmd, audit: m.audit, call: &m}
+	if isUrgent {
+		s.urgent = append(s.urgent, p)
+	} else {
+		s.ordinary = append(s.ordinary, p)
+	}
+}
+
+// grows reports whether a command makes the state or the log grow: it waits
+// behind what does not.
 func grows(cmd core.Command) bool {
 	switch cmd.(type) {
-	case core.Open, core.Acquire, core.Put:
-		return true
+	case core.Release, core.Cancel, core.End, core.Revoke, core.Clear, core.Audit, core.SetVersion:
+		return false
 	}
-	return false
+	return true
 }
 
 // leader is who to ask instead, if known.
@@ -244,11 +293,10 @@ func (s *server) startRound() {
 // propose puts what waits into one entry, if none is in flight.
 func (s *server) propose() {
 	now := s.time()
-	if s.flight != nil || !s.leading || s.handing(now) || len(s.first)+len(s.urgent)+len(s.ordinary) == 0 {
+	if s.flight != nil || !s.leading || s.stopping || s.handing(now) || len(s.first)+len(s.urgent)+len(s.ordinary) == 0 {
 		return
 	}
-	items := slices.Concat(s.first, s.urgent, s.ordinary)
-	s.first, s.urgent, s.ordinary = nil, nil, nil
+	items := s.gather()
 	cmds := make([]core.Command, len(items))
 	for i, p := range items {
 		cmds[i] = p.cmd
@@ -287,7 +335,9 @@ func (s *server) tellLease(items []proposal) {
 func (s *server) refuse(items []proposal) {
 	var own []core.Command
 	for _, p := range items {
-		if p.call == nil {
+		if p.quiet {
+			s.settled(p)
+		} else if p.call == nil {
 			own = append(own, p.cmd)
 		} else {
 			s.reply(*p.call, answer{retry: true, leader: s.leader()})

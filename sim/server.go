@@ -1,12 +1,11 @@
 package sim
 
 import (
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
-	"go.etcd.io/raft/v3/raftpb"
-
-	"holdfast/internal/planted"
 	"holdfast/server/core"
 	"holdfast/server/lease"
 	"holdfast/server/replica"
@@ -18,6 +17,12 @@ const electionTicks = 10
 // group is the only raft group of a world.
 const group = 1
 
+// Why a server ends, if it did not fail.
+var (
+	errStopped = errors.New("it was stopped")
+	errRemoved = errors.New("it was removed")
+)
+
 // A server is one member: the real replica and the real deadline machine, and a
 // shell around them that does what package server's loop does, in the same
 // order (see the doc of the package for what is left out).
@@ -25,8 +30,12 @@ type server struct {
 	process
 	rng  *rand.Rand
 	disk *disk
-	id   uint64 // of its data; a wiped server has a new one
-	gone bool   // it was removed, and does not come back
+	id   uint64 // of its data; a wiped machine gets a new one
+	gone bool   // it was removed, or lost its data, and does not come back
+	inc  uint64 // incarnation of its cluster: in every handshake with others
+	// supports is the newest cluster version that its release can apply.
+	supports uint32
+	joining  bool // it waits to be made a member, and has no data yet
 
 	m       *replica.Machine
 	lease   *lease.Machine
@@ -37,6 +46,11 @@ type server struct {
 	peers  []replica.Message
 	lost   []uint64 // peers to which a message got lost
 	sent   []transfer
+	// members is the list in the state; said is what others said of
+	// themselves, by ID.
+	members []core.Member
+	said    map[uint64]said
+	drains  uint64 // counts them
 
 	first, urgent, ordinary []proposal
 	flight                  *flight
@@ -55,11 +69,22 @@ type server struct {
 	batches                 []replica.Append
 	outstanding             []time.Duration
 	slow, silent, probed    bool
-	low                     bool
+	low, starved            bool
+	spaceAsked              time.Duration
 	handed                  time.Duration
 	snapshotting            bool
 	received                uint64
 	changes                 map[uint64]message // membership changes under way, by handle
+	raising                 bool               // so is a new cluster version
+	leaving, stopping       bool               // it is being stopped: it hands over, then takes nothing more
+	leaveBy                 time.Duration
+	failed                  error // why it ends after this turn
+}
+
+// said is what a member says of itself with each message.
+type said struct {
+	supports uint32
+	unfit    bool // it should not lead now
 }
 
 type waiterKey struct {
@@ -69,8 +94,11 @@ type waiterKey struct {
 
 // A proposal is a command on its way into the log, and the call that it is for.
 type proposal struct {
-	cmd  core.Command
-	call *message // nil: the lease machine's own
+	cmd   core.Command
+	audit *core.Audit // goes behind cmd; or nil
+	call  *message    // nil: the lease machine's own
+	// quiet: not the lease machine's, and nobody waits for its result.
+	quiet bool
 }
 
 type flight struct {
@@ -85,19 +113,21 @@ type round struct {
 	reads  []message
 }
 
-// A transfer is the end of a snapshot's way to a peer.
-type transfer struct {
-	to uint64
-	ok bool
-}
-
 // boot starts a server from what its disk holds.
 func (s *server) boot() {
-	s.process.start()
 	d := s.disk
+	if s.up {
+		return
+	}
+	if d.full.level() == noSpace { // the copy of the last segment needs room (D3)
+		s.w.restartLater(s)
+		return
+	}
+	d.renew()
+	s.process.start()
 	m, err := replica.New(replica.Config{
-		Group: group, ID: s.id, ElectionTicks: electionTicks, TrailingEntries: s.w.SnapshotEvery / 4,
-		Snapshot: d.snap, HardState: d.hard, Entries: d.entries[:len(d.entries):len(d.entries)],
+		Group: group, ID: s.id, ElectionTicks: electionTicks, TrailingEntries: s.w.SnapshotEvery / 4, Supports: s.supports,
+		Snapshot: d.snap, HardState: d.soft, Entries: d.entries[:len(d.entries):len(d.entries)],
 	})
 	if err != nil {
 		s.w.judge.object(NoStart, "%s does not start: %v", s.name, err)
@@ -105,14 +135,13 @@ func (s *server) boot() {
 		return
 	}
 	s.m, s.lease = m, lease.NewWeakened(lease.Config{Tick: s.w.Tick}, weakened())
-	s.leading, s.flight, s.round, s.confirm = false, nil, nil, false
-	s.inbox, s.peers, s.lost, s.sent = nil, nil, nil, nil
-	s.first, s.urgent, s.ordinary, s.fresh = nil, nil, nil, nil
-	s.waiters, s.order, s.pulses = map[waiterKey]message{}, nil, map[lease.Handle]message{}
-	s.changes = map[uint64]message{}
-	s.batches, s.outstanding = nil, nil
-	s.slow, s.silent, s.probed, s.low, s.snapshotting, s.waking = false, false, false, false, false, false
-	s.wakeAt, s.handed, s.received = 0, 0, 0
+	s.forgetAll()
+	if m.Removed() {
+		s.say("was removed, and does not start")
+		s.bury()
+		return
+	}
+	s.refreshMembers()
 	if m.Alone() {
 		m.Campaign()
 	}
@@ -121,13 +150,29 @@ func (s *server) boot() {
 	s.turn()
 }
 
-// crash is the server's death.
-func (s *server) crash() {
+// forgetAll is the beginning of a life: what is not on the disk is not known.
+func (s *server) forgetAll() {
+	s.leading, s.flight, s.round, s.confirm = false, nil, nil, false
+	s.socket, s.inbox, s.peers, s.lost, s.sent = nil, nil, nil, nil, nil
+	s.first, s.urgent, s.ordinary, s.fresh = nil, nil, nil, nil
+	s.waiters, s.order, s.pulses = map[waiterKey]message{}, nil, map[lease.Handle]message{}
+	s.changes, s.said = map[uint64]message{}, map[uint64]said{}
+	s.batches, s.outstanding = nil, nil
+	s.slow, s.silent, s.probed, s.snapshotting, s.waking, s.raising = false, false, false, false, false, false
+	s.low, s.starved, s.leaving, s.stopping, s.failed = false, false, false, false, nil
+	s.wakeAt, s.handed, s.received, s.spaceAsked, s.leaveBy = 0, 0, 0, 0, 0
+}
+
+// crash is the server's death: that of its machine, or (kill) of its process
+// alone, which what it wrote survives.
+func (s *server) crash() { s.ends(true) }
+
+func (s *server) ends(power bool) {
 	if !s.up {
 		return
 	}
 	s.say("dies")
-	s.disk.crash()
+	s.disk.crash(power)
 	s.die()
 	s.w.judge.serverDied(s)
 	for _, m := range append(s.socket, s.inbox...) {
@@ -150,10 +195,7 @@ func (s *server) tickLater() {
 		if !s.silent {
 			s.m.Tick()
 		}
-		s.low = s.disk.full
-		if s.low {
-			s.handOver("too little disk space")
-		}
+		s.askSpace()
 		s.tickMembers()
 		s.turn()
 	})
@@ -171,25 +213,25 @@ func (s *server) wake() {
 // turn does all that can be done now.
 func (s *server) turn() {
 	s.waking = false
-	for _, step := range []func(){s.collectDisk, s.takePeers, s.advance, s.takeInbox, s.checkDisk} {
-		if step(); !s.up {
-			return
-		}
-	}
+	s.collectDisk()
+	s.takePeers()
+	s.advance()
+	s.takeInbox()
+	s.checkDisk()
 	for range 4 {
 		s.moved = false
 		s.turnLease()
 		s.startRound()
 		s.propose()
 		s.advance()
-		if !s.up {
-			return
-		}
-		if !s.moved {
+		if !s.moved || s.failed != nil {
 			break
 		}
 	}
 	for i := range s.batches {
+		if s.failed != nil {
+			break
+		}
 		if snap := s.batches[i].Snapshot; snap != nil {
 			s.received = snap.GetMetadata().GetIndex()
 		}
@@ -197,7 +239,89 @@ func (s *server) turn() {
 	}
 	s.batches = nil
 	s.takeSnapshot()
+	s.leave()
+	if s.failed != nil {
+		s.end()
+		return
+	}
 	s.setTimer()
+}
+
+// leave goes on with a stop that was asked for.
+func (s *server) leave() {
+	switch {
+	case !s.leaving || s.failed != nil:
+	case s.leaveBy != 0:
+		if !s.m.Role().Elected || s.time() >= s.leaveBy {
+			s.leaveBy, s.stopping = 0, true
+			s.refuseQueued()
+		}
+	case s.stopping && s.flight == nil && len(s.outstanding) == 0:
+		s.failed = errStopped
+	}
+}
+
+// shutDown begins to stop a server as its supervisor does, who then starts it
+// again.
+func (s *server) shutDown() {
+	if !s.up || s.leaving {
+		return
+	}
+	s.leaving = true
+	if s.handOver("this node stops") {
+		s.leaveBy = s.time() + 2*electionTicks*s.w.Tick
+	} else {
+		s.stopping = true
+		s.refuseQueued()
+	}
+	s.wake()
+}
+
+// end is the end of a turn in which the server failed, or was stopped:
+// everybody who waits is told, and its supervisor starts it again.
+func (s *server) end() {
+	err := s.failed
+	s.say("ends: %v", err)
+	if halt, ok := err.(*replica.HaltError); ok {
+		s.w.judge.object(Halted, "%s: %v", s.name, halt)
+	}
+	if f := s.flight; f != nil {
+		s.flight = nil
+		s.unknown(f)
+	}
+	s.refuseQueued()
+	s.endWaits()
+	for _, h := range s.sortedPulses() {
+		s.reply(s.pulses[h], answer{retry: true})
+	}
+	removed := s.m.Removed() || errors.Is(err, errRemoved)
+	s.disk.stopped = errors.Is(err, errStopped) // it was closed: all is synced
+	s.ends(false)
+	if removed {
+		s.w.judge.meet(MemberRemoved)
+		s.bury()
+		return
+	}
+	s.w.restartLater(s)
+}
+
+// bury takes a server away for good.
+func (s *server) bury() {
+	s.gone = true
+	if s.up {
+		s.ends(true)
+	}
+	w := s.w
+	w.servers = slices.DeleteFunc(slices.Clone(w.servers), func(o *server) bool { return o == s })
+}
+
+// fail ends the server after this turn; nothing is answered from its state any
+// more.
+func (s *server) fail(err error) {
+	if s.failed == nil && err != nil {
+		s.failed = err
+		s.wake()
+	}
 }
 
 // setTimer comes back when the lease machine wants to be asked.
@@ -212,190 +336,4 @@ func (s *server) setTimer() {
 			s.turn()
 		}
 	})
-}
-
-func (s *server) push(j job) {
-	j.since = s.time()
-	s.outstanding = append(s.outstanding, j.since)
-	s.disk.push(j)
-}
-
-// collectDisk looks at what the disk has done.
-func (s *server) collectDisk() {
-	done := s.disk.done
-	s.disk.done = nil
-	for _, j := range done {
-		if len(s.outstanding) > 0 {
-			s.outstanding = s.outstanding[1:]
-		}
-		switch {
-		case !s.up:
-			return
-		case j.nothing:
-		case j.err != nil:
-			s.fail(j.err) // poisoned (D3)
-		case j.append != nil:
-			if err := s.m.StorageDone(*j.append, s); err != nil {
-				s.fail(err)
-			} else if j.append.Snapshot != nil {
-				s.say("has the state of %d from another member", s.m.State().Index())
-				s.w.judge.installed(s)
-				s.checkRemoved()
-			}
-		case j.snapshot != nil:
-			s.snapshotting = false
-			if err := s.m.SnapshotSaved(j.snapshot); err != nil {
-				s.fail(err)
-			}
-		case j.probe:
-			s.silent, s.probed = false, false
-		}
-	}
-}
-
-// fail ends the server; its supervisor starts it again after a while.
-func (s *server) fail(err error) {
-	if !s.up {
-		return
-	}
-	s.say("ends: %v", err)
-	if halt, ok := err.(*replica.HaltError); ok {
-		s.w.judge.object(Halted, "%s: %v", s.name, halt)
-	}
-	s.crash()
-	s.w.restartLater(s)
-}
-
-// checkDisk looks at how long the oldest call takes (D2).
-func (s *server) checkDisk() {
-	s.slow = false
-	if len(s.outstanding) == 0 {
-		if s.silent && !s.probed {
-			s.probed = true
-			s.push(job{probe: true})
-		}
-		return
-	}
-	limit := min(electionTicks*s.w.Tick, s.w.TTL/4)
-	age := s.time() - s.outstanding[0]
-	if age > limit {
-		s.slow = true
-		s.handOver("a write to the disk hangs")
-		if age > 2*limit && !s.silent && !planted.On("D2-speaks-on") {
-			s.silent = true
-			s.say("is silent: a write hangs")
-			s.w.judge.meet(SilentNode)
-		}
-	}
-}
-
-// takeSnapshot takes one when enough was logged.
-func (s *server) takeSnapshot() {
-	entries, _ := s.m.Logged()
-	if !s.up || s.snapshotting || (entries < s.w.SnapshotEvery && !s.m.SnapshotWanted()) {
-		return
-	}
-	s.snapshotting = true
-	view := s.m.View()
-	s.in(between(s.rng, time.Millisecond, 20*time.Millisecond), func() {
-		snap, err := view.Encode()
-		switch {
-		case err != nil:
-			s.fail(&replica.HaltError{Err: err})
-		case snap.GetMetadata().GetIndex() <= s.received:
-			s.snapshotting = false
-		default:
-			s.say("snapshot of %d", snap.GetMetadata().GetIndex())
-			s.push(job{snapshot: snap})
-		}
-	})
-}
-
-// takePeers looks at what came from other members.
-func (s *server) takePeers() {
-	messages, lost, sent := s.peers, s.lost, s.sent
-	s.peers, s.lost, s.sent = nil, nil, nil
-	for _, m := range messages {
-		starved := s.low && m.GetType() == raftpb.MsgApp && len(m.GetEntries()) > 0 && !s.leading
-		if starved || m.GetType() == raftpb.MsgTimeoutNow && (s.silent || s.low) {
-			continue
-		}
-		s.m.Step(m)
-	}
-	for _, id := range lost {
-		s.m.Unreachable(id)
-	}
-	for _, t := range sent {
-		s.m.SnapshotSent(t.to, t.ok)
-	}
-}
-
-// Send implements replica.Effects.
-func (s *server) Send(m replica.Message) {
-	snap := m.GetType() == raftpb.MsgSnap
-	to := s.w.serverOf(m.GetTo())
-	if s.silent || to == nil {
-		if snap {
-			s.sent = append(s.sent, transfer{m.GetTo(), false})
-		}
-		return
-	}
-	report := func(ok bool) func() {
-		return s.alive(func() {
-			if snap && planted.On("D6-no-report") {
-				return
-			}
-			if snap {
-				s.sent = append(s.sent, transfer{m.GetTo(), ok})
-			} else if !ok {
-				s.lost = append(s.lost, m.GetTo())
-			}
-			s.wake()
-		})
-	}
-	arrive := func() {
-		if !to.up || to.id != m.GetTo() {
-			if snap {
-				s.w.after(time.Millisecond, report(false))
-			}
-			return
-		}
-		to.peers = append(to.peers, m)
-		to.wake()
-		if snap {
-			s.w.judge.meet(SnapshotSent)
-			s.w.net.send(&to.process, &s.process, report(true), nil)
-		}
-	}
-	s.w.net.send(&s.process, &to.process, arrive, report(false))
-	if snap { // every transfer ends in a report (D6)
-		s.w.after(4*electionTicks*s.w.Tick, report(false))
-	}
-}
-
-// handOver moves leadership to the most caught-up member that is heard.
-func (s *server) handOver(why string) bool {
-	now := s.time()
-	if !s.m.Role().Elected || s.m.Alone() || s.handing(now) {
-		return false
-	}
-	var best uint64
-	progress := s.m.Progress()
-	members, _ := s.m.State().Members()
-	for _, m := range members {
-		if p := progress[m.ID]; m.ID != s.id && !m.Learner && p.Active && (best == 0 || p.Match > progress[best].Match) {
-			best = m.ID
-		}
-	}
-	if best == 0 {
-		return false
-	}
-	s.say("hands over to %d: %s", best, why)
-	s.handed, s.moved = now, true
-	s.m.TransferTo(best)
-	return true
-}
-
-func (s *server) handing(now time.Duration) bool {
-	return s.handed != 0 && now-s.handed < electionTicks*s.w.Tick
 }

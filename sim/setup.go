@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"holdfast/server/core"
 )
 
 // A Setup is all that a world is made from. Equal setups give equal worlds,
@@ -23,6 +25,11 @@ type Setup struct {
 	Skew int
 	// Rates are the faults, each with how often it happens.
 	Rates Rates
+	// EntryCommands, EntryEnds and Pending are the server's bounds of one entry
+	// and of what waits, small enough to be met.
+	EntryCommands, EntryEnds, Pending int
+	// Release is the cluster version that all servers know at the start.
+	Release uint32
 	// SnapshotEvery is after how many entries a server takes a snapshot.
 	SnapshotEvery uint64
 	// Skip are the faults, by their ordinals in the transcript, that do not
@@ -35,7 +42,7 @@ type Setup struct {
 // Outside reports that clocks may differ by more than the margin allows for:
 // then two clients may believe at once that they hold, and gates must do (B10).
 func (s Setup) Outside() bool {
-	return 2*int64(s.Skew)*int64(s.TTL) >= int64(s.Margin)*1_000_000
+	return 2*int64(s.Skew)*int64(s.TTL) >= int64(s.Margin)*1_000_000 || s.Rates[Freeze] > 0
 }
 
 // Draw makes the setup of a seed: how large the world is and how ill.
@@ -54,6 +61,12 @@ func Draw(seed uint64) Setup {
 	// Inside: two clocks differ by less than margin ÷ TTL = 10 %.
 	s.Skew = pick(r, 0, 100, 10_000, 45_000, 45_000, 250_000)
 	s.Rates = drawRates(r)
+	s.EntryCommands, s.EntryEnds, s.Pending = pick(r, 2, 8, 1024, 1024), pick(r, 2, 10_000), pick(r, 16, 65_536, 65_536)
+	s.Release = core.SupportedVersion
+	if r.IntN(3) == 0 {
+		s.Release = 1
+		s.Rates[Upgrade] = pick(r, 240, 900)
+	}
 	return s
 }
 
@@ -83,8 +96,8 @@ func chance(r *rand.Rand, n int) bool { return n > 0 && r.IntN(1_000_000) < n }
 
 // String shows the setup on one line, as a run prints it first.
 func (s Setup) String() string {
-	text := fmt.Sprintf("seed %d: %d servers, %d clients, %d locks, TTL %v, margin %v, tick %v, skew ±%d ppm, snapshot every %d; %v",
-		s.Seed, s.Servers, s.Clients, s.Locks, s.TTL, s.Margin, s.Tick, s.Skew, s.SnapshotEvery, s.Rates)
+	text := fmt.Sprintf("seed %d: %d servers, %d clients, %d locks, TTL %v, margin %v, tick %v, skew ±%d ppm, snapshot every %d, %d/%d/%d at most, release %d; %v",
+		s.Seed, s.Servers, s.Clients, s.Locks, s.TTL, s.Margin, s.Tick, s.Skew, s.SnapshotEvery, s.EntryCommands, s.EntryEnds, s.Pending, s.Release, s.Rates)
 	if len(s.Skip) > 0 {
 		text += fmt.Sprintf("; without the faults %v", s.Skip)
 	}

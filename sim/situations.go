@@ -31,6 +31,10 @@ const (
 	RevokeForced        Situation = "a grant is freed because its holder does not answer"
 	ClientFirst         Situation = "a client gives up a session that lives"
 	ZombieRefused       Situation = "zombie write refused"
+	MemberJoined        Situation = "a new member joined"
+	BegunAnew           Situation = "the service began anew from a backup or from a lone survivor"
+	FalseRetry          Situation = "another request under a name that is used"
+	CloneHeld           Situation = "a client that holds became two"
 )
 
 // Situations lists all of them: a run of many worlds must have met each.
@@ -39,7 +43,7 @@ func Situations() []Situation {
 		SilentNode, SnapshotSent, SnapshotOverGap, DrainAfterStall, DrainFinds, UnknownOutcome, DeposedWithExpiry, DeposedWithRevoke,
 		TwoLeaders, MemberRemoved, GrantedAndEnded, GrantedAndCancelled, ClearAndExpire, ExpiryVoided, ExpiredByAnother, FromTheLane,
 		SettledCopy, CopyAfterCancel, CancelFirst, OpenFound, RunTaken, BehindTheSeal, ClosedWithWaiters, RefusedInQueue,
-		MaximumReached, RevokeAcknowledged, RevokeForced, ClientFirst, ZombieRefused,
+		MaximumReached, RevokeAcknowledged, RevokeForced, ClientFirst, ZombieRefused, MemberJoined, BegunAnew, FalseRetry, CloneHeld,
 	}
 }
 

@@ -31,6 +31,7 @@ type hold struct {
 	number uint64
 	token  fence.Token
 	base   int // version of the resource that it knows
+	armed  bool
 	writes int // still to be done
 	over   bool
 }
@@ -58,6 +59,7 @@ func (s *session) acquire() {
 	q.shared = l.shares && c.rng.IntN(2) == 0
 	id, actions, err := s.m.Begin(s.moment(), q.try)
 	if err != nil {
+		s.perform(actions, nil) // it is over, and may say so here first
 		c.work()
 		return
 	}
@@ -143,12 +145,12 @@ func (h *hold) arm() {
 		h.readAndArm()
 		return
 	}
-	h.at(func(r *resource) answer { return r.arm(h) }, func(a answer) {
+	h.at(armings, func(r *resource) answer { return r.arm(h) }, func(a answer) {
 		if a.retry { // refused
 			h.release(true)
 			return
 		}
-		h.base = a.version
+		h.base, h.armed = a.version, true
 		h.next()
 	}, h.arm)
 }
@@ -156,7 +158,7 @@ func (h *hold) arm() {
 // at lets something happen at the resource, and then here. The way there and
 // back takes time, or is lost; then the worker does not know what became of it,
 // and does what unknown says if it still holds.
-func (h *hold) at(there func(*resource) answer, here func(answer), unknown func()) {
+func (h *hold) at(what exchange, there func(*resource) answer, here func(answer), unknown func()) {
 	c, r := h.s.c, h.resource()
 	answered := false
 	done := c.answered(func(a answer) {
@@ -166,13 +168,15 @@ func (h *hold) at(there func(*resource) answer, here func(answer), unknown func(
 		}
 	})
 	arrived := false
-	c.w.net.send(&c.process, &r.process, func() {
+	c.w.net.carry(what, &c.process, &r.process, func() {
 		if arrived { // a connection delivers once
 			return
 		}
 		arrived = true
-		a := there(r)
-		c.w.net.send(&r.process, &c.process, func() { done(a) }, nil)
+		r.enter(what, func() {
+			a := there(r)
+			c.w.net.carry(what+1, &r.process, &c.process, func() { done(a) }, nil)
+		})
 	}, nil)
 	c.in(c.w.TTL/2, func() {
 		if !answered && !h.over {
@@ -203,12 +207,15 @@ func (h *hold) next() {
 		if h.over || !h.believes() {
 			return
 		}
+		if long := takeStop(&c.w.stepStops); long > 0 {
+			c.w.stop(StopInStep, &c.process, long, false)
+		}
 		c.in(between(c.rng, time.Microsecond, time.Millisecond), func() {
 			if h.over {
 				return
 			}
 			base := h.base
-			h.at(func(r *resource) answer { return r.write(h, base) }, func(a answer) {
+			h.at(writes, func(r *resource) answer { return r.write(h, base) }, func(a answer) {
 				if a.retry {
 					h.release(true)
 					return

@@ -27,9 +27,17 @@ type world struct {
 	locks   []*lockPlan
 	stores  []*resource
 	op      *operator
-	calm    bool // faults are over
-	undo    []func()
-	ordinal int // of the latest fault that happened by itself, not to a message
+	founded []*server // the members at the start
+	lastID  uint64    // of a server's data
+	// incarnation is the service's present one: it changes when it begins anew.
+	incarnation uint64
+	clones      int
+	// How long the next writers stand still in their guarded step, and the
+	// next writes at the resource.
+	stepStops, stepHolds []time.Duration
+	calm                 bool // faults are over
+	undo                 []func()
+	ordinal              int // of the latest fault that happened by itself, not to a message
 
 	judge *judge
 

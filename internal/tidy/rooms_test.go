@@ -50,7 +50,7 @@ var house = []room{
 	{"server/lease", []string{"server/core", "internal/planted"}},
 	{"server/replica", []string{"server/core", "internal/planted"}},
 	{"server", []string{"server/tlsfiles", "server/peer", "server/backup", "server/replica", "server/lease", "server/core", "server/store", "wire", "fence", "driver", "fence/sequencer"}},
-	{"sim", []string{"server/core", "server/lease", "server/replica", "internal/watchdog", "internal/planted", "fence", "gate/memgate"}},
+	{"sim", []string{"server/backup", "server/core", "server/lease", "server/replica", "internal/watchdog", "internal/planted", "fence", "gate/memgate"}},
 	{"lab", append(slices.Clone(public), "wire", "server", "sim")},
 	{"bench", append(slices.Clone(public), "wire", "server", "sim")},
 	{"chaos", append(slices.Clone(public), "wire", "server", "sim", "internal/pgtest")},
