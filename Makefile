@@ -10,7 +10,7 @@ FUZZTIME ?= 3s
 SIMWORLDS ?= 500
 CHAOSTIME ?= 3m
 
-.PHONY: help build drill lab test race check fmt generate bench bench-gap bench-scale bench-programs chaos fuzz soak conformance shots clean
+.PHONY: help build drill lab test race check fmt generate bench bench-gap bench-scale bench-programs chaos fuzz soak sim-planted conformance shots clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -34,6 +34,8 @@ test: ## all tests of all modules, with the race detector, and each fuzz target 
 	@$(GO) test -timeout 20m -v ./sim/... | grep -v '^=== '
 	@echo "== the simulator: the same $(SIMWORLDS) worlds each time"
 	@$(GO) run ./cmd/holdfast sim --seeds $(SIMWORLDS)
+	@echo "== the simulator's checkers, by some bugs that are planted"
+	@$(GO) test -tags planted -run 'Planted' ./sim
 	@internal/tools/fuzz $(FUZZTIME)
 	@echo "make test: all passed"
 
@@ -43,6 +45,7 @@ check: ## format, vet, staticcheck, the page's types, style, generated code, REA
 	@internal/tools/require 'make check' gcc=gcc git=git protoc=protobuf-compiler node=nodejs npm=npm
 	@bad=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$bad" ] || { echo "run make fmt; not formatted: $$bad"; exit 1; }
 	@for m in $(MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
+	$(GO) vet -tags planted ./...
 	cd internal/tools && $(GO) build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./...
 	internal/tools/web/install

@@ -14,6 +14,8 @@ type bug struct {
 	// focus, if not nil, makes worlds in which the rule is needed more often.
 	// It changes nothing but sizes and rates.
 	focus func(*Setup)
+	// quick bugs are planted in every run of the tests.
+	quick bool
 	// says is what focus does, for people.
 	says string
 }

@@ -16,7 +16,7 @@ import (
 // unknown is the answer to a call whose entry may yet be committed.
 func unknown() answer {
 	if planted.On("C4-unknown-is-no") {
-		return answer{result: core.Result{Status: core.Refused}}
+		return answer{result: core.Result{Status: core.Refused, Refusal: &core.Refusal{Reason: core.Busy}}}
 	}
 	return answer{retry: true}
 }

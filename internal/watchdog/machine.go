@@ -288,10 +288,7 @@ func (m *Machine) Tick(now Moment) []Action {
 // Settle tells what became of a call. The shell tells it once for each call,
 // also for one that was given up. Calls that are not known are ignored.
 func (m *Machine) Settle(now Moment, id CallID, r Reply) []Action {
-	var acts []Action
-	if !planted.On("B10-late-answer-revives") {
-		acts = m.expire(now, nil)
-	}
+	acts := m.expire(now, nil)
 	c, known := m.calls[id]
 	if !known {
 		return m.turn(now, acts)

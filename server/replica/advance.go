@@ -169,7 +169,7 @@ func (m *Machine) apply(e *raftpb.Entry, eff Effects) {
 
 // serveReads tells of confirmed reads whose index is applied.
 func (m *Machine) serveReads(eff Effects) {
-	for len(m.reads) > 0 && (m.reads[0].index <= m.state.Index() || planted.On("B5-read-before-applied")) {
+	for len(m.reads) > 0 && m.reads[0].index <= m.state.Index() {
 		eff.Read(m.reads[0].handle)
 		m.reads = m.reads[1:]
 	}
