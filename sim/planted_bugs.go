@@ -64,6 +64,12 @@ func all(fs ...func(*Setup)) func(*Setup) {
 	}
 }
 
+// inside makes clocks that differ by less than the margin allows for.
+func inside(s *Setup) { s.Skew, s.Rates[Freeze] = min(s.Skew, 45_000), 0 }
+
+// skewed makes clocks that differ by almost as much as the margin allows for.
+func skewed(s *Setup) { s.Skew, s.Rates[Freeze] = 45_000, 0 }
+
 // flaps makes leaders change often, with ticks short enough that offices count.
 func flaps(s *Setup) {
 	several(s)
