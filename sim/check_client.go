@@ -57,6 +57,22 @@ func (p *promises) told(j *judge, h *hold) {
 	}
 }
 
+// settled checks, when a client took in an answer, that it believes in nothing
+// that is over: lost is final.
+func (j *judge) settled(s *session) {
+	if _, expired := j.ended[s.id]; expired && s.counts() {
+		j.object(GivesUpFirst, "%s counts on session %d, which has expired", s.c.name, j.short(s.id))
+	}
+	if len(s.holds) == 0 || j.w.Outside() {
+		return
+	}
+	for _, h := range s.sortedHolds() {
+		if cause, over := j.clients.over[h.number]; over && h.believes() && !h.unbound() && !j.clients.now[h.number] {
+			j.object(GivesUpFirst, "%s believes in grant %d, which ended by cause %d", s.c.name, h.number, cause)
+		}
+	}
+}
+
 // revokesNow notes that an operator frees a grant at once: it breaks the
 // promise, and is the checkers' only exception (B11).
 func (j *judge) revokesNow(number, generation uint64) {

@@ -161,18 +161,7 @@ type (
 // have given all these answers.
 func search(ops []porcupine.Operation) porcupine.CheckResult {
 	steps := 0
-	book, before := map[uint64]*granting{}, map[uint64]uint64{}
-	var numbers []uint64
-	for _, o := range ops {
-		if g, ok := o.Input.(grants); ok {
-			book[g.g.number] = g.g
-			numbers = append(numbers, g.g.number)
-		}
-	}
-	slices.Sort(numbers)
-	for i, n := range numbers[min(1, len(numbers)):] {
-		before[n] = numbers[i]
-	}
+	book, before := books(ops)
 	model := porcupine.Model{
 		Init: func() any { return "" },
 		Step: func(state, input, _ any) (bool, any) {
@@ -192,6 +181,23 @@ func search(ops []porcupine.Operation) porcupine.CheckResult {
 		return porcupine.Unknown
 	}
 	return porcupine.Illegal
+}
+
+// books are the grants of a history, and which one comes before which.
+func books(ops []porcupine.Operation) (book map[uint64]*granting, before map[uint64]uint64) {
+	book, before = map[uint64]*granting{}, map[uint64]uint64{}
+	var numbers []uint64
+	for _, o := range ops {
+		if g, ok := o.Input.(grants); ok {
+			book[g.g.number] = g.g
+			numbers = append(numbers, g.g.number)
+		}
+	}
+	slices.Sort(numbers)
+	for i, n := range numbers[min(1, len(numbers)):] {
+		before[n] = numbers[i]
+	}
+	return book, before
 }
 
 func hashOf(state string) uint64 {

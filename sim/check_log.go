@@ -99,8 +99,13 @@ func (a *audit) look(e replica.Applied, clock core.Clock) {
 	}
 	a.events(e.Did.Events)
 	for _, c := range e.Entry.Commands {
-		if r, ok := c.(core.Release); ok && !a.j.w.stopped {
-			a.isGone(r)
+		switch c := c.(type) {
+		case core.Release:
+			a.isGone("released", func(h inHand) bool { return h.number == c.Grant && h.session == c.Session })
+		case core.Cancel:
+			if a.isCancelled(c) {
+				a.isGone("cancelled", func(h inHand) bool { return h.request == place{c.Session, c.Request} })
+			}
 		}
 	}
 }
@@ -264,13 +269,21 @@ func (a *audit) sessionEnds(e core.Event) {
 	}
 }
 
-// isGone checks a release that was answered: nothing of that number is held.
-func (a *audit) isGone(r core.Release) {
+// isCancelled reports whether a request stands as cancelled.
+func (a *audit) isCancelled(c core.Cancel) bool {
+	x := a.sessions[c.Session]
+	if x == nil {
+		return false
+	}
+	l := x.lanes[c.Request.Lane]
+	return l != nil && l.n == c.Request.N && l.status == core.Cancelled
+}
+
+// isGone checks that what was given back is not held.
+func (a *audit) isGone(how string, same func(inHand) bool) {
 	for _, name := range a.names {
-		for _, h := range a.locks[name].holders {
-			if h.number == r.Grant && h.session == r.Session {
-				a.j.object(NamesGrant, "grant %d was released, and is held still", r.Grant)
-			}
+		if i := slices.IndexFunc(a.locks[name].holders, same); i >= 0 && !a.j.w.stopped {
+			a.j.object(NamesGrant, "grant %d of %s was %s, and is held still", a.locks[name].holders[i].number, name, how)
 		}
 	}
 }

@@ -33,7 +33,8 @@ func (a *audit) acquire(c core.Acquire, r core.Result) {
 		}
 	case old != nil && c.Request.N == old.n && !same(old.asked, c):
 		a.j.meet(FalseRetry)
-		if r.Status != core.Refused {
+		cancelled := r.Status == core.Cancelled && (old.status == core.Cancelled || old.status == core.Waiting)
+		if r.Status != core.Refused && !cancelled {
 			a.j.object(OneRequest, "request %v of session %d was another request before, and has the result %d", c.Request, a.j.short(c.Session), r.Status)
 		}
 	case old != nil && c.Request.N == old.n:
@@ -122,7 +123,7 @@ func (a *audit) notice(n core.Notice) {
 		}
 	}
 	x := a.sessions[n.Session]
-	if x == nil {
+	if x == nil || a.entry.ended[n.Session] { // perhaps opened anew, by a late copy
 		return
 	}
 	old := x.lanes[n.Request.Lane]

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"holdfast/server/core"
+	"holdfast/server/lease"
 	"holdfast/server/replica"
 )
 
@@ -35,7 +36,7 @@ func (j *judge) runs(term uint64, clock core.Clock) {
 	}
 	if n := len(b.recent); n == 3 {
 		took := w.now - b.recent[0].at
-		stall := max(2*w.Tick, 100*time.Millisecond) // a gap up to this is none
+		stall := w.stall() // a gap up to this is none
 		if lead != nil && b.recent[0].term == term && b.recent[0].timed && b.recent[1].timed && b.recent[2].timed {
 			was := b.recent[0].stood
 			took -= max(0, here.stood.long-was.long-time.Duration(here.stood.times-was.times+1)*2*stall)
@@ -62,14 +63,76 @@ func (w *world) ledBy(term uint64) *server {
 // lain in its socket for longer than a stall may pass unnoticed (B9).
 func (j *judge) proposes(s *server, c core.Command) {
 	e, ok := c.(core.Expire)
-	if !ok {
+	if r, frees := c.(core.Revoke); !ok && (!frees || !r.Free) {
 		return
 	}
-	long := max(2*j.w.Tick, 100*time.Millisecond) + 10*time.Millisecond
+	if s.stalled > s.leadsSince && s.drained < s.stalled {
+		j.object(Unread, "%s ends what is due at once after a stall, and has not read its connections (B9)", s.name)
+	}
+	long := j.w.stall() + 10*time.Millisecond
 	for _, m := range s.socket {
 		if m.call == callKeepalive && m.session == e.ID && j.w.now-m.reached > long {
 			j.object(Unread, "%s expires session %d, whose keepalive has lain unread for %v", s.name, j.short(e.ID), j.w.now-m.reached)
 		}
+	}
+}
+
+// untold checks an answer to a keepalive that arrived while a polite revoke of
+// its session was in flight: it must wait for the revoke (B11).
+func (j *judge) untold(s *server, m message) {
+	if s.flight == nil || s.flight.since > m.read {
+		return
+	}
+	for _, p := range s.flight.items {
+		r, ok := p.cmd.(core.Revoke)
+		if !ok || r.Now || r.Free {
+			continue
+		}
+		if h, held := s.m.State().GrantByNumber(r.Grant); held && h.Session == m.session && !h.Revoked {
+			j.object(Untold, "%s answers a keepalive of session %d, and a revoke of its grant %d is in flight (B11)", s.name, j.short(m.session), r.Grant)
+		}
+	}
+}
+
+// stuck checks a leader in office: no keepalive and no entry takes long.
+func (j *judge) stuck(s *server) {
+	long := 100*j.w.Tick + 100*time.Millisecond                           // a member may need a snapshot first, and a second one
+	if j.office.stretch < long || j.w.Rates[Delay] > 0 || j.w.garbled() { // what is late holds up what comes behind it
+		return
+	}
+	if f := s.flight; f != nil && j.w.now-f.since > long {
+		j.object(Late, "%s has an entry in flight for %v, and is in office", s.name, j.w.now-f.since)
+	}
+	var oldest lease.Handle
+	for h, m := range s.pulses { // in any order: the lowest is taken
+		if j.w.now-m.read > long && (oldest == 0 || h < oldest) {
+			oldest = h
+		}
+	}
+	if oldest != 0 {
+		j.object(Late, "%s has had a keepalive for %v, and is in office", s.name, j.w.now-s.pulses[oldest].read)
+	}
+}
+
+// snapshotWritten checks that a snapshot lies behind its commit index (D4).
+func (j *judge) snapshotWritten(d *disk, index uint64) {
+	if d.hard.GetCommit() < index {
+		j.object(SnapshotBehind, "%s writes a snapshot of %d, and its durable commit index is %d", d.s.name, index, d.hard.GetCommit())
+	}
+}
+
+// speaks checks that a server whose disk hangs says nothing (D2). It looks at its
+// disk at each turn, of which one comes with each tick.
+func (j *judge) speaks(s *server) {
+	if len(s.outstanding) == 0 || s.time()-s.outstanding[0] <= 2*s.diskLimit() {
+		s.spoke = 0
+		return
+	}
+	if s.spoke = max(s.spoke, s.steady); s.spoke == s.steady {
+		s.spoke = j.w.now // since then
+	}
+	if j.w.now-s.spoke > 4*j.w.Tick {
+		j.object(Speaks, "%s sends, and a write has taken %v (D2)", s.name, s.time()-s.outstanding[0])
 	}
 }
 
@@ -78,6 +141,7 @@ func (j *judge) role(s *server, r replica.Role) {
 	if !r.Leads || s.leading {
 		return
 	}
+	s.leadsSince, s.drained = j.w.now, j.w.now
 	for _, o := range j.w.servers {
 		if o != s && o.up && o.leading && o.m.Role().Term != r.Term {
 			j.meet(TwoLeaders)

@@ -321,6 +321,7 @@ func (s *session) settle(k *call, r watchdog.Reply, a *answer) {
 		s.c.w.judge.tale.hasEnded(numberOf(k.grant), s.c.w.now)
 	}
 	s.perform(s.m.Settle(s.moment(), k.id, r), a)
+	s.c.w.judge.settled(s)
 }
 
 // verdict says what an answer means for a call.

@@ -239,11 +239,10 @@ func (d *disk) write(j job) {
 // synced, and with it what stands before it.
 func (d *disk) save(snap *raftpb.Snapshot) {
 	i := snap.GetMetadata().GetIndex()
-	if commit := d.soft.GetCommit(); i > commit {
-		d.s.w.judge.object(SnapshotBehind, "%s: a snapshot of %d while its disk knows of %d committed", d.s.name, i, commit)
+	d.hard = d.soft
+	if d.s.w.judge.snapshotWritten(d, i); d.s.w.stopped {
 		return
 	}
-	d.hard = d.soft
 	if have := d.snap.GetMetadata().GetIndex(); i > have {
 		d.entries = slices.Clone(d.entries[i-have:])
 		d.snap = snap

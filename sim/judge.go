@@ -31,6 +31,8 @@ const (
 	Late           Property = "what is due is done in time (B8, B11)"
 	ClockRuns      Property = "the log's clock runs no faster than time (B2, B9)"
 	Unread         Property = "nothing expires while a call lies unread (B9)"
+	Untold         Property = "a holder is told of a revoke before it is promised anything (B11)"
+	Speaks         Property = "a node whose disk hangs is silent (D2)"
 	NotLinear      Property = "what clients saw of a lock fits one order"
 	TwoHolders     Property = "no two clients believe that they hold"
 	TooEarly       Property = "no session ends before its promise"
@@ -82,9 +84,9 @@ type judge struct {
 	names   map[core.SessionID]int
 	held    []*hold // that clients believed to hold
 	office  office
-	last    map[core.SessionID]time.Duration // when a session was last heard, in the time of offices
-	freed   map[uint64]bool                  // tokens of which a grant was revoked at once
-	barred  map[uint64]bool                  // and after whose revoke the gate was armed
+	last    map[core.SessionID]heardAt // when a session was last heard, in the time of offices
+	freed   map[uint64]bool            // tokens of which a grant was revoked at once
+	barred  map[uint64]bool            // and after whose revoke the gate was armed
 
 	audit      *audit
 	due        *dues
@@ -97,7 +99,7 @@ type judge struct {
 func newJudge(w *world) *judge {
 	j := &judge{
 		w: w, met: map[Situation]int{}, alive: map[core.SessionID]time.Duration{}, ended: map[core.SessionID]time.Duration{},
-		names: map[core.SessionID]int{}, freed: map[uint64]bool{}, barred: map[uint64]bool{}, log: newLogBook(), last: map[core.SessionID]time.Duration{},
+		names: map[core.SessionID]int{}, freed: map[uint64]bool{}, barred: map[uint64]bool{}, log: newLogBook(), last: map[core.SessionID]heardAt{},
 		clients: newPromises(), tale: newTale(), byOperator: map[core.SessionID]bool{}, armed: map[*resource]uint64{},
 	}
 	j.audit, j.due = newAudit(j), newDues(j)

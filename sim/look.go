@@ -10,7 +10,7 @@ import (
 // lookLater lets a client read a lock now and then, linearizably. Its source of
 // random numbers is its own.
 func (c *client) lookLater() {
-	c.in(between(c.looks, 0, 4*c.w.TTL), func() {
+	c.in(between(c.looks, 0, c.w.TTL), func() {
 		if c.w.calm {
 			return
 		}

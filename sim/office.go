@@ -20,7 +20,14 @@ type office struct {
 	// when all servers have worked and reached each other.
 	stretch time.Duration
 	whole   time.Duration
+	// counted is as B7 counts: an office that lasts for long enough counts
+	// from its beginning; run is how long this one has lasted.
+	counted, run time.Duration
+	ran          bool // at the latest sample
 }
+
+// heardAt is when a session was last heard, in the time of offices.
+type heardAt struct{ served, counted time.Duration }
 
 // watchOffice samples for ever.
 func (j *judge) watchOffice() {
@@ -35,13 +42,15 @@ func (j *judge) sampleOffice() {
 	o, w := &j.office, j.w
 	lead := w.leader()
 	if lead == nil {
-		o.leader, o.good, o.at, o.stretch = nil, false, w.now, 0
+		o.leader, o.good, o.at, o.stretch, o.run, o.ran = nil, false, w.now, 0, 0, false
 		return
 	}
 	if term := lead.m.Role().Term; lead != o.leader || term != o.term {
-		o.leader, o.term, o.since, o.good = lead, term, w.now, false
+		o.leader, o.term, o.since, o.good, o.run, o.ran = lead, term, w.now, false, 0, false
 	}
-	good := w.now-o.since > max(w.TTL/8, 4*w.Tick) && w.connected(lead) && !lead.slow && !lead.handing(lead.time())
+	runs := w.connected(lead) && !lead.slow && !lead.handing(lead.time())
+	o.count(w, runs)
+	good := runs && w.now-o.since > max(w.TTL/8, 4*w.Tick)
 	if good && o.good {
 		o.served += w.now - o.at
 		o.stretch += w.now - o.at
@@ -49,6 +58,24 @@ func (j *judge) sampleOffice() {
 		o.stretch = 0
 	}
 	o.good, o.at = good, w.now
+	j.stuck(lead)
+}
+
+// count adds to what counts since the latest sample.
+func (o *office) count(w *world, runs bool) {
+	least := max(w.TTL/8, 4*max(w.TTL/32, 100*time.Millisecond))
+	switch was := o.run; {
+	case !runs || !o.ran:
+		o.run = 0
+	default:
+		o.run += w.now - o.at
+		if was > least {
+			o.counted += o.run - was
+		} else if o.run > least {
+			o.counted += o.run
+		}
+	}
+	o.ran = runs
 }
 
 // connected reports whether a server and a majority of the members work and
@@ -101,7 +128,7 @@ func (w *world) joined(a, b *server) bool {
 // heard notes that a server read a call that keeps a session.
 func (j *judge) heard(id core.SessionID) {
 	j.sampleOffice()
-	j.last[id] = j.office.served
+	j.last[id] = heardAt{j.office.served, j.office.counted}
 }
 
 // outlived checks, when a silent session has not ended or just ended, that it
@@ -115,7 +142,11 @@ func (j *judge) outlived(id core.SessionID) {
 	at, ok := j.last[id]
 	within := 3 * j.w.TTL / 2
 	limit := within + j.w.late(within)
-	if age := j.office.served - at; ok && age > limit {
+	if age := j.office.served - at.served; ok && age > limit {
 		j.object(Immortal, "session %d was last heard %v of a leader's time ago, and 2 × TTL is %v", j.short(id), age, 2*j.w.TTL)
+	}
+	limit = 2*j.w.TTL + j.w.late(2*j.w.TTL) + j.w.TTL/16
+	if age := j.office.counted - at.counted; ok && age > limit {
+		j.object(Immortal, "session %d was last heard %v ago, as B7 counts, and 2 × TTL is %v", j.short(id), age, 2*j.w.TTL)
 	}
 }

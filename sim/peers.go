@@ -52,6 +52,7 @@ func (s *server) Send(m replica.Message) {
 		}
 		return
 	}
+	s.w.judge.speaks(s)
 	told := said{s.supports, s.unfit()}
 	if snap {
 		s.sendSnapshot(m, to, told)

@@ -51,7 +51,10 @@ type process struct {
 	// steady is since when it has run without a break, at its clock's rate.
 	steady time.Duration
 	halted time.Duration // when it last began to stand still
-	stood  stood         // before that
+	// stalled is when it last went on after what its own clock shows to be a
+	// stall (B9), which began when that showed haltedAt.
+	stalled, haltedAt time.Duration
+	stood             stood // before that
 }
 
 // time is the process's own clock.
@@ -81,8 +84,11 @@ func (p *process) start() {
 	p.still, p.sleep = 0, 0
 	p.clock.turn(p.w.now, p.clock.skew, false)
 	p.life++
-	p.steady = p.w.now
+	p.steady, p.stalled = p.w.now, 0
 }
+
+// stall is the gap above which a server has stalled (B9).
+func (w *world) stall() time.Duration { return max(2*w.Tick, 100*time.Millisecond) }
 
 // stoodStill is how long it has stood still until now.
 func (p *process) stoodStill() stood {
@@ -102,7 +108,7 @@ func (p *process) die() { p.up, p.due = false, nil }
 func (p *process) halt(sleep bool) (resume func()) {
 	life := p.life
 	if p.still == 0 {
-		p.halted = p.w.now
+		p.halted, p.haltedAt = p.w.now, p.time()
 	}
 	p.still++
 	clock := 0
@@ -122,6 +128,9 @@ func (p *process) halt(sleep bool) (resume func()) {
 		}
 		p.sleep -= clock
 		p.clock.turn(p.w.now, p.clock.skew, p.sleep > 0)
+		if p.still == 0 && p.time()-p.haltedAt > p.w.stall() {
+			p.stalled = p.w.now
+		}
 		for p.still == 0 && len(p.due) > 0 && !p.w.stopped {
 			do := p.due[0]
 			p.due = p.due[1:]

@@ -150,6 +150,7 @@ func (s *server) accept(m message) {
 	case m.drained != 0:
 		if m.drained == s.drains {
 			s.lease.Drained(s.time())
+			s.drained = s.w.now
 		}
 	case s.stopping:
 		s.reply(m, answer{retry: true})
@@ -262,6 +263,7 @@ func (s *server) answerPulse(m message, status lease.Status) {
 			out.contended = append(out.contended, grantID(n))
 		}
 		s.w.judge.answeredAlive(s, m)
+		s.w.judge.untold(s, m)
 		s.reply(m, out)
 	case lease.Lost:
 		s.reply(m, answer{lost: true})
@@ -304,7 +306,7 @@ func (s *server) propose() {
 	s.handles++
 	err := s.m.Propose(replica.Handle(s.handles), core.Header{Clock: s.lease.Clock(now)}, cmds)
 	if err == nil {
-		s.flight = &flight{s.handles, items}
+		s.flight = &flight{s.handles, items, s.w.now}
 		s.tellLease(items)
 		if planted.On("D1-grant-before-commit") {
 			s.grantEarly(cmds, items)

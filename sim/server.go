@@ -78,7 +78,9 @@ type server struct {
 	raising                 bool               // so is a new cluster version
 	leaving, stopping       bool               // it is being stopped: it hands over, then takes nothing more
 	leaveBy                 time.Duration
-	failed                  error // why it ends after this turn
+	failed                  error         // why it ends after this turn
+	leadsSince, drained     time.Duration // for the judge: its office, and its latest drain
+	spoke                   time.Duration // and since when it has spoken while its disk hangs
 }
 
 // said is what a member says of itself with each message.
@@ -104,6 +106,7 @@ type proposal struct {
 type flight struct {
 	handle uint64
 	items  []proposal
+	since  time.Duration // true time
 }
 
 // A round is one confirmation of leadership under way.

@@ -69,7 +69,8 @@ func (s *session) acquire() {
 	c.w.judge.counts.Acquires++
 	s.perform(actions, nil)
 	if c.rng.IntN(6) == 0 { // its owner is impatient
-		c.in(between(c.rng, 0, 2*c.w.TTL), func() {
+		patience := pick(c.rng, 2*c.w.TTL, 10*time.Millisecond) // often just while the grant is on its way
+		c.in(between(c.rng, 0, patience), func() {
 			if !q.done && !s.over {
 				s.perform(s.m.Abandon(s.moment(), id), nil)
 				q.end(false)
