@@ -92,6 +92,9 @@ const healthyFor = 3
 // client ran, all its servers ran, everybody reached everybody, no message was
 // late or lost, and for half a TTL without a break somebody was in office.
 func (j *judge) sessionOver(s *session, cause watchdog.Cause) {
+	if cause == watchdog.Retired {
+		j.retired(s)
+	}
 	if cause == watchdog.Retired || cause == watchdog.Closed {
 		return
 	}
