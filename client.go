@@ -335,7 +335,11 @@ func (c *client) close(context.Context) error {
 	return c.closeErr
 }
 
+// mostRelease is how long Release and Close wait for the service at most: a
+// long lease makes for long calls, and nobody waits minutes to let go.
+const mostRelease = 10 * time.Second
+
 // releaseBound is how long Release and Close wait for the service.
 func (c *client) releaseBound() time.Duration {
-	return max(2*c.o.CallTimeout, time.Second)
+	return min(max(2*c.o.CallTimeout, time.Second), mostRelease)
 }

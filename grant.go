@@ -79,7 +79,7 @@ func (g *Grant) Contended() <-chan struct{} { return g.h.contended }
 
 // Release gives the lock back. Call it after the guarded work has ended. It
 // ignores a cancelled ctx (only ctx's values are used), waits for the service
-// a bounded time, and is idempotent: nil means that the grant is no longer
+// at most two call timeouts and never more than 10 s, and is idempotent: nil means that the grant is no longer
 // held, also if that was so before. On [ErrReleasePending] the lock is no
 // longer renewed, the release goes on in the background, and calling Release
 // again tries again.

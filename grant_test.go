@@ -173,6 +173,26 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// TestReleaseOfALongLease: to let go takes seconds at most, however long the
+// lease is and whoever is away.
+func TestReleaseOfALongLease(t *testing.T) {
+	bubble(t, func(b *bench) {
+		l, link := b.locker(&holdfast.Options{TTL: time.Hour})
+		g := b.acquire(l, "x")
+		link.Cut()
+		began := time.Now()
+		if err := g.Release(b.ctx); !errors.Is(err, holdfast.ErrReleasePending) {
+			b.Errorf("release with nobody to be reached: %v, want ErrReleasePending", err)
+		}
+		if err := l.Close(b.ctx); !errors.Is(err, holdfast.ErrReleasePending) {
+			b.Errorf("close with nobody to be reached: %v, want ErrReleasePending", err)
+		}
+		if took := time.Since(began); took > 30*time.Second {
+			b.Errorf("it took %v to let go", took)
+		}
+	})
+}
+
 // TestNestedGrants: one grant's context may be used to acquire another lock of
 // the same session, and ends nothing but itself.
 func TestNestedGrants(t *testing.T) {
