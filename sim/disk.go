@@ -128,9 +128,10 @@ func (d *disk) push(j job) {
 	switch {
 	case j.append != nil && planted.On("D1-append-before-sync"):
 		j = d.answerEarly(j)
-	case j.snapshot != nil && planted.On("D4-snapshot-overtakes"):
-		d.jobs = slices.Insert(d.jobs, min(1, len(d.jobs)), j)
-		d.work()
+	case j.snapshot != nil && planted.On("D4-snapshot-beside-the-log"):
+		d.write(j)
+		d.done = append(d.done, j)
+		d.s.wake()
 		return
 	}
 	d.jobs = append(d.jobs, j)
