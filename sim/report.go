@@ -61,6 +61,9 @@ func (s Setup) Arguments() []string {
 	if len(s.Skip) > 0 {
 		args = append(args, "--skip", s.Skip.String())
 	}
+	if s.Variant > 0 {
+		args = append(args, "--variant", fmt.Sprint(s.Variant))
+	}
 	if s.Until > 0 {
 		args = append(args, "--until", s.Until.String())
 	}

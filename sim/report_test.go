@@ -40,11 +40,12 @@ func TestArguments(t *testing.T) {
 	}
 	s.Rates = Rates{}
 	s.Clients, s.Locks, s.Servers, s.Skip, s.Faulty, s.Until = 60, 30, 9, Ordinals{2, 3, 9}, 5e9, 7e9
+	s.Variant = 4
 	want := "--seed 5 "
 	if names := drawnFaults(Draw(5)); names != nil {
 		want += "--without " + strings.Join(names, ",") + " "
 	}
-	want += "--clients 60 --locks 30 --servers 9 --faulty 5s --skip 2-3,9 --until 7s"
+	want += "--clients 60 --locks 30 --servers 9 --faulty 5s --skip 2-3,9 --variant 4 --until 7s"
 	if got := strings.Join(s.Arguments(), " "); got != want {
 		t.Errorf("of a shrunk world: %s, want %s", got, want)
 	}

@@ -33,10 +33,12 @@ type Setup struct {
 	// SnapshotEvery is after how many entries a server takes a snapshot.
 	SnapshotEvery uint64
 	// Skip are the faults, by their ordinals in the transcript, that do not
-	// happen; Until, if not 0, is when the world stops. Both make a failure
-	// shorter (see [Shrink]).
-	Skip  Ordinals
-	Until time.Duration
+	// happen; Until, if not 0, is when the world stops; Variant, if not 0,
+	// gives the same world other chances. They make a failure shorter (see
+	// [Shrink]).
+	Skip    Ordinals
+	Until   time.Duration
+	Variant uint64
 }
 
 // Outside reports that clocks may differ by more than the margin allows for:
@@ -100,6 +102,9 @@ func (s Setup) String() string {
 		s.Seed, s.Servers, s.Clients, s.Locks, s.TTL, s.Margin, s.Tick, s.Skew, s.SnapshotEvery, s.EntryCommands, s.EntryEnds, s.Pending, s.Release, s.Rates)
 	if len(s.Skip) > 0 {
 		text += fmt.Sprintf("; without the faults %v", s.Skip)
+	}
+	if s.Variant > 0 {
+		text += fmt.Sprintf("; variant %d", s.Variant)
 	}
 	if s.Until > 0 {
 		text += fmt.Sprintf("; until %v", s.Until)

@@ -4,7 +4,7 @@ import "time"
 
 // Shrink looks for a world that violates the same property with a shorter
 // transcript: fewer kinds of faults, fewer clients, locks and servers, less
-// time, fewer single faults. found is what became of the world of that setup;
+// time, other chances, fewer single faults. found is what became of the world of that setup;
 // run lets a world happen, and seeds raft's randomness before. It ends when
 // nothing more can be left out, or when stop says so.
 //
@@ -22,11 +22,10 @@ func Shrink(found Result, run func(Setup) Result, stop func() bool) Result {
 		k.sizes()
 		k.shorter()
 	}
+	k.variants()
+	k.kinds() // before single faults: these are numbered over all kinds
 	k.events()
-	for k.again = true; k.again && !stop(); {
-		k.again = false
-		k.sizes()
-	}
+	k.sizes()
 	return k.best
 }
 
@@ -104,6 +103,35 @@ func (k *shrinker) shorter() {
 		s.Until = 0
 		if k.try(s) {
 			return
+		}
+	}
+}
+
+// Variants are tried until the transcript is short enough to be read, or so
+// many did not help.
+const (
+	shortEnough = 40 // lines
+	mostVain    = 150
+)
+
+// variants looks whether the property is violated sooner by other chances, in
+// a world of the same size or a smaller one.
+func (k *shrinker) variants() {
+	vain := 0
+	for v := uint64(1); vain < mostVain && k.best.Lines > shortEnough && !k.stop(); v++ {
+		s := k.best.Setup
+		s.Variant, s.Skip = v, nil
+		switch v % 4 {
+		case 1:
+			s.Clients, s.Locks, s.Servers = min(s.Clients, 2), 1, min(s.Servers, 3)
+		case 2:
+			s.Clients, s.Locks, s.Servers = min(s.Clients, 4), min(s.Locks, 2), min(s.Servers, 3)
+		case 3:
+			s.Clients, s.Locks = (s.Clients+1)/2, (s.Locks+1)/2
+		}
+		was := k.best.Lines
+		if vain++; k.try(s) && k.best.Lines < was {
+			vain = 0
 		}
 	}
 }

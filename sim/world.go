@@ -15,7 +15,8 @@ import (
 // A world is everything that happens, in one thread. Time is a queue of events;
 // nothing happens between two of them.
 type world struct {
-	Setup
+	Setup                // its Seed is of all chances: that of the variant
+	asked  Setup         // as it was given
 	now    time.Duration // true time
 	events queue
 	seq    uint64
@@ -114,7 +115,9 @@ func frames() string {
 }
 
 func newWorld(s Setup, out io.Writer) *world {
-	w := &world{Setup: s, rng: stream(s.Seed, "faults"), sum: sha256.New(), out: out}
+	w := &world{Setup: s, asked: s, sum: sha256.New(), out: out}
+	w.Seed += s.Variant * 0x9e3779b97f4a7c15 // far from all seeds that people try
+	w.rng = stream(w.Seed, "faults")
 	w.judge = newJudge(w)
 	return w
 }
@@ -122,7 +125,7 @@ func newWorld(s Setup, out io.Writer) *world {
 // live lets everything happen.
 func (w *world) live() {
 	w.build()
-	w.say("%v", w.Setup)
+	w.say("%v", w.asked)
 	w.judge.watchOffice()
 	w.planFaults()
 	end := w.Faulty + w.Calm
@@ -141,7 +144,7 @@ func (w *world) live() {
 
 func (w *world) result() Result {
 	r := Result{
-		Setup: w.Setup, Violations: w.judge.violations, Injected: w.counts, Events: w.ordinal, Virtual: w.now, Steps: w.steps, Lines: w.lines,
+		Setup: w.asked, Violations: w.judge.violations, Injected: w.counts, Events: w.ordinal, Virtual: w.now, Steps: w.steps, Lines: w.lines,
 		Met: w.judge.met, Counts: w.judge.counts,
 	}
 	w.sum.Sum(r.Hash[:0])

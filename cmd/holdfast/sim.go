@@ -28,6 +28,7 @@ var errViolated = errors.New("a property was violated; the report and the comman
 
 type simFlags struct {
 	seed, from      uint64
+	variant         uint64
 	seeds           int
 	minutes         float64
 	one, fromGiven  bool
@@ -59,7 +60,7 @@ SIGTERM), and prints a table at the end.
 
 When a property is violated it prints the seed, the shortest transcript that it
 finds in ` + simShrinkTime.String() + ` and the command that replays it. --without, --clients, --locks,
---servers, --faulty, --skip and --until make a world smaller than its seed says;
+--servers, --faulty, --skip, --variant and --until make a world smaller than its seed says;
 such commands have them.
 
 It needs no server, opens no port and writes no file but that of --transcript.
@@ -105,6 +106,7 @@ func (o *simFlags) register(cmd *cobra.Command) {
 	f.Var(&durationValue{d: &o.faulty, min: time.Millisecond, max: time.Hour}, "faulty", "how long faults happen, instead of what the seed says")
 	f.Var(&durationValue{d: &o.until, min: time.Nanosecond, max: 2 * time.Hour}, "until", "with --seed: when the world stops, in its own time")
 	f.Var(&skipValue{&o.skip}, "skip", "with --seed: faults, by their numbers in the transcript, that do not happen, such as 3,7-12")
+	f.Var(&seedValue{&o.variant}, "variant", "with --seed: the same world with other chances")
 	if plantFlag != nil {
 		plantFlag(f, &o.bug)
 	}
@@ -119,7 +121,7 @@ func (o simFlags) validate(given func(string) bool) error {
 		}
 		return nil
 	}
-	for _, flag := range []string{"transcript", "skip", "until"} {
+	for _, flag := range []string{"transcript", "skip", "variant", "until"} {
 		if given(flag) {
 			return usagef("--%s is about one world: give its --seed", flag)
 		}
@@ -147,7 +149,7 @@ func (o simFlags) setup(seed uint64) sim.Setup {
 	if o.faulty > 0 {
 		s.Faulty = o.faulty
 	}
-	s.Skip, s.Until = o.skip, o.until
+	s.Skip, s.Variant, s.Until = o.skip, o.variant, o.until
 	return s
 }
 
