@@ -132,6 +132,9 @@ func (a *audit) command(c core.Command, r core.Result) {
 	case core.Clear:
 		for _, id := range c.Sessions {
 			a.entry.cleared[id] = true
+			if a.entry.expired[id] {
+				a.j.meet(ClearAndExpire)
+			}
 			if x := a.sessions[id]; x != nil {
 				x.suspected = false
 			}
@@ -166,8 +169,7 @@ func (a *audit) expire(c core.Expire) {
 		a.j.meet(ClearAndExpire)
 	}
 	switch {
-	case x == nil:
-	case !x.suspected || x.since != c.Since:
+	case x == nil || !x.suspected || x.since != c.Since:
 		a.j.meet(ExpiryVoided)
 	default:
 		if age := a.entry.clock - x.since; age < core.Clock(a.j.w.TTL) {

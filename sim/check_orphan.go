@@ -10,16 +10,20 @@ func (j *judge) retired(s *session) {
 	if s.cloned { // its other half may hold something
 		return
 	}
-	var newest *server
-	for _, o := range j.w.servers {
-		if o.up && (newest == nil || o.m.State().Index() > newest.m.State().Index()) {
-			newest = o
+	grants, waits := 0, 0
+	for _, name := range j.audit.names { // what members applied; one that just started knows less
+		for _, h := range j.audit.locks[name].holders {
+			if h.session == s.id {
+				grants++
+			}
+		}
+		for _, q := range j.audit.locks[name].queue {
+			if q.session == s.id {
+				waits++
+			}
 		}
 	}
-	if newest == nil {
-		return
-	}
-	if v, ok := newest.m.State().Session(s.id); ok && len(v.Grants)+len(v.Waits) > 0 {
-		j.object(Orphan, "%s needs session %d no longer, which has %d grants and %d waits", s.c.name, j.short(s.id), len(v.Grants), len(v.Waits))
+	if grants+waits > 0 {
+		j.object(Orphan, "%s needs session %d no longer, which has %d grants and %d waits", s.c.name, j.short(s.id), grants, waits)
 	}
 }

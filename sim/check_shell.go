@@ -25,8 +25,8 @@ type stood struct {
 }
 
 // runs checks that the log's clock runs no faster than time, less what its
-// leader stood still (B2, B9). An entry's clock is of when it was proposed;
-// that was after the third entry before it was applied, if not earlier.
+// leader stood still (B2, B9). An entry's clock is of when it was proposed; a
+// leader has one in flight, so that the entry before it had been applied.
 func (j *judge) runs(term uint64, clock core.Clock) {
 	b, w := &j.log, j.w
 	here := instant{at: w.now, clock: clock, term: term, timed: len(j.audit.live) > 0}
@@ -34,10 +34,10 @@ func (j *judge) runs(term uint64, clock core.Clock) {
 	if lead != nil {
 		here.stood = lead.stoodStill()
 	}
-	if n := len(b.recent); n == 3 {
+	if n := len(b.recent); n == 2 {
 		took := w.now - b.recent[0].at
 		stall := w.stall() // a gap up to this is none
-		if lead != nil && b.recent[0].term == term && b.recent[0].timed && b.recent[1].timed && b.recent[2].timed {
+		if lead != nil && b.recent[0].term == term && b.recent[0].timed && b.recent[1].timed {
 			was := b.recent[0].stood
 			took -= max(0, here.stood.long-was.long-time.Duration(here.stood.times-was.times+1)*2*stall)
 		}

@@ -223,7 +223,8 @@ func (s *session) perform(actions []watchdog.Action, a *answer) {
 			s.send(act)
 		case watchdog.Abort:
 			if k := s.calls[act.Call]; k != nil {
-				s.c.in(0, func() { s.settle(k, watchdog.Reply{}, nil) })
+				// Its answer may come all the same.
+				s.c.in(between(s.c.rng, 0, pick(s.c.rng, 0, 5*time.Millisecond, s.c.w.TTL/2)), func() { s.settle(k, watchdog.Reply{}, nil) })
 			}
 		case watchdog.Granted:
 			s.granted(act, a)
@@ -307,7 +308,12 @@ func (s *session) send(act watchdog.Action) {
 		if s.calls[k.id] == k && s.c.guess == k.to {
 			s.c.guess = nil
 		}
-		s.settle(k, watchdog.Reply{}, nil)
+		if act.Send == watchdog.CallAcquire && !act.Try {
+			s.settle(k, watchdog.Reply{}, nil)
+			return
+		}
+		// The machine gives the call up. Its answer may come all the same.
+		s.c.in(s.c.w.TTL/2, func() { s.settle(k, watchdog.Reply{}, nil) })
 	})
 }
 

@@ -75,9 +75,7 @@ func (j *judge) first(s *server, a replica.Applied) {
 	}
 	b.clock = st.Clock()
 	j.audit.look(a, st.Clock())
-	if len(a.Entry.Commands) == 0 || changesMembers(a.Entry.Commands) {
-		b.recent = nil // such entries are in flight beside others
-	} else {
+	if len(a.Entry.Commands) > 0 && !changesMembers(a.Entry.Commands) { // the others are in flight beside these
 		j.runs(a.Entry.Term, st.Clock())
 	}
 	for _, e := range a.Did.Events {
