@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"time"
 
 	"holdfast/server/core"
 	"holdfast/server/replica"
@@ -173,7 +174,7 @@ func (a *audit) expire(c core.Expire) {
 		a.j.meet(ExpiryVoided)
 	default:
 		if age := a.entry.clock - x.since; age < core.Clock(a.j.w.TTL) {
-			a.j.object(TooEarly, "session %d expires %v on the log's clock after it was last heard", a.j.short(c.ID), age)
+			a.j.object(TooEarly, "session %d expires %v on the log's clock after it was last heard", a.j.short(c.ID), time.Duration(age))
 		}
 		if x.suspector != a.entry.term {
 			a.j.meet(ExpiredByAnother)
