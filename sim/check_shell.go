@@ -142,6 +142,7 @@ func (j *judge) role(s *server, r replica.Role) {
 		return
 	}
 	s.leadsSince, s.drained = j.w.now, j.w.now
+	j.leadsEarly(s, r)
 	for _, o := range j.w.servers {
 		if o != s && o.up && o.leading && o.m.Role().Term != r.Term {
 			j.meet(TwoLeaders)

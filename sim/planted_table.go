@@ -20,7 +20,7 @@ var bugs = []bug{
 	{name: "B2-clock-of-its-own", what: "a leader's clock starts at its uptime", within: 25},
 	{name: "B2-not-the-maximum", what: "the log's clock is that of the latest header", within: 10, quick: true},
 	{name: "B3-memory-kept", what: "who was heard outlives an office", within: 25},
-	{name: "B3-leads-before-it-applied", what: "an office starts at the election", within: 25, focus: all(several, slowFlaps), says: "flaps, slow disks, clients cut off"},
+	{name: "B3-leads-before-it-applied", what: "an office starts at the election", within: 25, focus: all(several, ill(Flap, Kill)), says: "flaps, servers that die"},
 	{name: "B4-any-since", what: "an expiry ends whatever session it names", within: 25},
 	{name: "B4-no-suspicion", what: "nothing is logged of a silent session before its expiry", within: 25, focus: flaps, says: "flaps"},
 	{name: "B5-no-clear", what: "a suspected session's keepalive is answered like any other", within: 10, quick: true},
@@ -30,7 +30,6 @@ var bugs = []bug{
 	{name: "B6-no-ticks", what: "no clock is logged", within: 25, focus: flaps, says: "flaps"},
 	{name: "B8-no-delay-after-expiry", what: "no lock-delay follows an expiry", within: 25},
 	{name: "B8-no-delay-after-revoke", what: "no lock-delay follows a revoke", within: 25, focus: ill(RevokeNow, RevokeAsk), says: "revokes"},
-	{name: "B8-reopens-any", what: "a reopen opens whichever closing there is", within: 25, focus: reopens, says: "many closings, a slow disk, revokes at once"},
 	{name: "B8-ends-forgotten", what: "no grant is asked back at its maximum hold", within: 25, focus: manyLocks, says: "many locks"},
 	{name: "B9-stalls-count", what: "the clock runs on over a stall", within: 25, focus: stalls, says: "servers that stand still"},
 	{name: "B9-expiry-at-once", what: "what is due after a stall is done before connections are read", within: 25, focus: stalls, says: "servers that stand still"},
@@ -97,6 +96,7 @@ func leaseReads(s *Setup) {
 // elsewhere are bugs that can be planted, and that no checker here objects to;
 // docs/RELIABILITY.md says why, and which other test holds each rule.
 var elsewhere = []bug{
+	{name: "B8-reopens-any", what: "a reopen opens whichever closing there is", within: 25, focus: reopens, says: "many closings, a slow disk, revokes at once"},
 	{name: "B6-coarse-ticks", what: "the clock is logged every T/8", within: 25, focus: flaps, says: "flaps"},
 	{name: "C4-read-asked-once", what: "a read index without an answer is not asked again", within: 25, focus: ill(Drop, Flap), says: "lost messages"},
 }
@@ -134,14 +134,6 @@ func lateAnswers(s *Setup) {
 	s.Margin = s.TTL / 10
 	only(Delay, CutClient, StopClient)(s)
 	s.Rates[Delay], s.Rates[CutClient] = 200_000, 7200
-}
-
-// slowFlaps makes leaders that have much to apply when they are elected.
-func slowFlaps(s *Setup) {
-	s.TTL = time.Second
-	s.Margin = s.TTL / 10
-	only(Flap, DiskSlow, CutClient, StopClient, Kill)(s)
-	s.Rates[Flap], s.Rates[DiskSlow] = 7200, 7200
 }
 
 // marks makes polite revokes that stay in flight for long, and holders that
