@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"testing"
 	"testing/cryptotest"
 	"time"
@@ -36,15 +37,19 @@ func dullWorld(t *testing.T) (*world, *hold) {
 	return nil, nil
 }
 
-// Each checker of promises and times objects to what breaks it, and says
-// nothing about what only looks like that.
-func TestPromisesAndTimes(t *testing.T) {
-	const fine = Property("")
-	late := func(w *world, by time.Duration) { w.judge.office.served += by }
-	for name, c := range map[string]struct {
-		want Property
-		do   func(w *world, h *hold)
-	}{
+// A story is what happens to a dull world, and who is to object.
+type story struct {
+	want Property
+	do   func(w *world, h *hold)
+}
+
+const fine = Property("")
+
+func late(w *world, by time.Duration) { w.judge.office.served += by }
+
+// stories of promises to clients, and of what gates accept.
+func storiesOfClients() map[string]story {
+	return map[string]story{
 		"nothing is wrong": {fine, func(w *world, _ *hold) { w.judge.due.all() }},
 		"a session expires on which its client counts": {GivesUpFirst, func(w *world, h *hold) { w.judge.sessionExpired(h.s.id) }},
 		"its client has died":                          {fine, func(w *world, h *hold) { h.s.c.crash(); w.judge.sessionExpired(h.s.id) }},
@@ -68,6 +73,24 @@ func TestPromisesAndTimes(t *testing.T) {
 			h.s.opened, w.judge.office.whole = 0, w.now
 			w.judge.sessionOver(h.s, watchdog.Unreachable)
 		}},
+		"a write below what the gate was armed with": {WentBack, func(w *world, h *hold) {
+			r := h.resource()
+			w.judge.armed[r] = h.token.Number + 1
+			w.judge.wrote(r, h, r.version)
+		}},
+		"a write that has not seen the last one": {LostUpdate, func(w *world, h *hold) { w.judge.wrote(h.resource(), h, h.resource().version-1) }},
+		"two who believe": {TwoHolders, func(w *world, h *hold) {
+			o := *h
+			o.token = fence.Token{Slot: h.token.Slot, Number: h.token.Number + 1}
+			w.judge.held = append(w.judge.held, h)
+			w.judge.granted(&o, &want{request: watchdog.Request(w.judge.log.request[h.number].request)})
+		}},
+	}
+}
+
+// stories of servers, their clocks and disks.
+func storiesOfServers() map[string]story {
+	return map[string]story{
 		"the log's clock outruns time": {ClockRuns, func(w *world, _ *hold) {
 			w.judge.runs(w.leader().m.Role().Term, w.judge.log.clock+core.Clock(time.Hour))
 		}},
@@ -113,6 +136,12 @@ func TestPromisesAndTimes(t *testing.T) {
 			w.now += time.Second
 			w.judge.speaks(s)
 		}},
+	}
+}
+
+// stories of what is due.
+func storiesOfBounds() map[string]story {
+	return map[string]story{
 		"a snapshot above the commit index": {SnapshotBehind, func(w *world, _ *hold) { w.judge.snapshotWritten(w.servers[0].disk, 1<<40) }},
 		"a closing is forgotten": {Late, func(w *world, _ *hold) {
 			w.judge.due.expect(dueReopen, "lock/0", 0, core.Clock(time.Second))
@@ -129,19 +158,16 @@ func TestPromisesAndTimes(t *testing.T) {
 		"a dead session stays": {Immortal, func(w *world, h *hold) { late(w, 2*w.TTL); w.judge.outlived(h.s.id) }},
 		"as B7 counts":         {Immortal, func(w *world, h *hold) { w.judge.office.counted += 3 * w.TTL; w.judge.outlived(h.s.id) }},
 		"not for that long":    {fine, func(w *world, h *hold) { late(w, w.TTL); w.judge.outlived(h.s.id) }},
-		"a write below what the gate was armed with": {WentBack, func(w *world, h *hold) {
-			r := h.resource()
-			w.judge.armed[r] = h.token.Number + 1
-			w.judge.wrote(r, h, r.version)
-		}},
-		"a write that has not seen the last one": {LostUpdate, func(w *world, h *hold) { w.judge.wrote(h.resource(), h, h.resource().version-1) }},
-		"two who believe": {TwoHolders, func(w *world, h *hold) {
-			o := *h
-			o.token = fence.Token{Slot: h.token.Slot, Number: h.token.Number + 1}
-			w.judge.held = append(w.judge.held, h)
-			w.judge.granted(&o, &want{request: watchdog.Request(w.judge.log.request[h.number].request)})
-		}},
-	} {
+	}
+}
+
+// Each checker of promises and times objects to what breaks it, and says
+// nothing about what only looks like that.
+func TestPromisesAndTimes(t *testing.T) {
+	all := storiesOfClients()
+	maps.Copy(all, storiesOfServers())
+	maps.Copy(all, storiesOfBounds())
+	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			w, h := dullWorld(t)
 			c.do(w, h)
