@@ -112,7 +112,7 @@ func (t *Tally) Faults() (n int) {
 
 // Write prints the tally as a table.
 func (t *Tally) Write(out io.Writer) {
-	row := func(what string, n int) { fmt.Fprintf(out, "  %-52s %12d\n", what, n) }
+	row := func(what string, n int) { fmt.Fprintf(out, "  %-64s %10d\n", what, n) }
 	fmt.Fprintln(out, "faults")
 	for f, n := range t.Injected {
 		row(Fault(f).String(), n)

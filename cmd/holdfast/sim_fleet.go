@@ -49,16 +49,15 @@ func startSimProcess(transcript *os.File) (*simProcess, error) {
 
 // run lets one world happen. If the process ends over it, the error says how.
 func (p *simProcess) run(o simOrder) (r simReport, err error) {
-	if err := json.NewEncoder(p.in).Encode(o); err != nil {
-		return r, fmt.Errorf("its process has gone: %w", err)
-	}
 	// The stacks of all goroutines are its last words.
 	late := time.AfterFunc(simWorldTime, func() { _ = p.cmd.Process.Signal(syscall.SIGQUIT) })
 	defer late.Stop()
-	if err := p.out.Decode(&r); err != nil {
+	if err = json.NewEncoder(p.in).Encode(o); err == nil {
+		err = p.out.Decode(&r)
+	}
+	if err != nil {
 		p.in.Close()
-		why := p.cmd.Wait()
-		return r, errors.Join(fmt.Errorf("its process ended: %w", why), p.stderr.error())
+		return r, errors.Join(fmt.Errorf("its process ended: %w", p.cmd.Wait()), p.stderr.error())
 	}
 	return r, nil
 }

@@ -170,11 +170,15 @@ func (d simOutcome) print(out io.Writer, order simOrder) {
 		fmt.Fprintf(out, "not shrunk: %d failures before it were; replay and shrink it with:\n  %s\n", simMostShrunk, simLine(order.Setup, order.Bug))
 		return
 	}
-	fmt.Fprintf(out, "shrunk from %d lines of transcript to %d in %d worlds: %s\n", d.report.Result.Lines, short.Result.Lines, short.Tried, strings.ReplaceAll(short.Result.Setup.String(), "; ", "\n  "))
-	printTranscript(out, short.Transcript)
 	if !short.Same {
 		fmt.Fprintln(out, "NOT THE SAME EACH TIME: the simulator itself is at fault, the same world went two ways")
 	}
+	if short.Tried == 0 { // a world that was shrunk before
+		printTranscript(out, short.Transcript)
+		return
+	}
+	fmt.Fprintf(out, "shrunk from %d lines of transcript to %d in %d worlds: %s\n", d.report.Result.Lines, short.Result.Lines, short.Tried, strings.ReplaceAll(short.Result.Setup.String(), "; ", "\n  "))
+	printTranscript(out, short.Transcript)
 	fmt.Fprintf(out, "replay it with:\n  %s\nand the whole world with:\n  %s\n", simLine(short.Result.Setup, order.Bug), simLine(order.Setup, order.Bug))
 }
 

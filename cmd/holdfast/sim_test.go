@@ -122,6 +122,21 @@ func TestSimEndsWhenAsked(t *testing.T) {
 	}
 }
 
+// On a terminal the progress is one line that is written again and again, and
+// Ctrl-C ends the run with its table.
+func TestSimOnTerminal(t *testing.T) {
+	t.Parallel()
+	s := onTerminal(t, binary(t), "sim", "--processes", "1", "--faulty", "1s", "--clients", "2", "--from", "1")
+	s.showsTimes("\r\x1b[K", 2)
+	s.shows(" virtual hours; ")
+	s.keys("\x03")
+	s.exits(0)
+	s.shows("with a violation ")
+	if text, _, _ := strings.Cut(s.out.String(), "faults\r\n"); strings.Count(text, "\n") != 1 {
+		t.Errorf("above the table: %q, want one line that stays", text)
+	}
+}
+
 // A world whose process does not survive it is a failure, and the run goes on.
 func TestSimProcessThatDies(t *testing.T) {
 	t.Parallel()
@@ -155,10 +170,10 @@ func TestSimFailure(t *testing.T) {
 	var out bytes.Buffer
 	simOutcome{seed: 9, report: simReport{
 		Result: sim.Result{Setup: s, Violations: violation, Lines: 5000},
-		Shrunk: &simShrunk{Result: sim.Result{Setup: shrunk, Violations: violation, Lines: 1000}, Transcript: long.String()},
+		Shrunk: &simShrunk{Result: sim.Result{Setup: shrunk, Violations: violation, Lines: 1000}, Transcript: long.String(), Tried: 7},
 	}}.print(&out, simOrder{Setup: s})
 	for _, want := range []string{
-		"FAILED: seed 9: ", "at 1s: " + string(sim.LostUpdate) + ": because", "from 5000 lines of transcript to 1000",
+		"FAILED: seed 9: ", "at 1s: " + string(sim.LostUpdate) + ": because", "from 5000 lines of transcript to 1000 in 7 worlds",
 		"| line 0\n", "| line 999\n", "… 700 lines", "NOT THE SAME", "  holdfast sim --seed 9 --clients 50 --until 3s\n", "  holdfast sim --seed 9\n",
 	} {
 		if !strings.Contains(out.String(), want) {
