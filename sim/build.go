@@ -57,7 +57,7 @@ func (w *world) build() {
 // makeServer makes a machine for a server, whose ID was never used before.
 func (w *world) makeServer(r *rand.Rand) *server {
 	w.lastID++
-	s := &server{id: w.lastID, inc: w.incarnation, supports: w.Release, rng: stream(w.Seed, fmt.Sprint("server", w.lastID))}
+	s := &server{id: w.lastID, inc: w.incarnation, installed: w.Release, rng: stream(w.Seed, fmt.Sprint("server", w.lastID))}
 	s.process = process{w: w, name: fmt.Sprint("server ", s.id)}
 	s.clock = clock{read: between(r, time.Second, time.Hour), skew: w.drawSkew(r.IntN)}
 	s.disk = &disk{s: s, rng: stream(w.Seed, fmt.Sprint("disk", s.id))}
@@ -69,7 +69,7 @@ func (w *world) makeServer(r *rand.Rand) *server {
 func (w *world) newServer(r *rand.Rand) *server {
 	s := w.makeServer(r)
 	for _, o := range w.servers {
-		s.supports = max(s.supports, o.supports)
+		s.installed = max(s.installed, o.installed)
 	}
 	s.joining = true
 	w.servers = append(w.servers[:len(w.servers):len(w.servers)], s)

@@ -20,6 +20,8 @@ type lockBook struct {
 	must core.Clock
 	// blind: its closing is not known, because the epoch was raised.
 	blind bool
+	// valueOf is the grant with which its value ends; 0: with none.
+	valueOf uint64
 }
 
 // inHand is one holder.
@@ -297,6 +299,7 @@ func (a *audit) settled(l *lockBook) {
 			return
 		}
 	}
+	a.valueEnds(l)
 	until := core.Clock(0)
 	if l.closed {
 		until = max(l.opens, 1)

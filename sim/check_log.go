@@ -255,6 +255,9 @@ func (a *audit) event(e core.Event) (ended bool) {
 	case core.EventReopened:
 		a.reopens(e)
 	}
+	if e.Lock != "" {
+		a.value(e)
+	}
 	return false
 }
 

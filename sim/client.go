@@ -81,7 +81,7 @@ func (c *client) ask(m message) *server {
 		c.guess = c.w.servers[c.rng.IntN(len(c.w.servers))]
 	}
 	to := c.guess
-	m.from = &c.process
+	m.from, m.relay = &c.process, c.looks.IntN(8) == 0
 	c.w.net.carry(exchangeOf(m), &c.process, &to.process, func() { to.arrive(m) }, nil)
 	return to
 }

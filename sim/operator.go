@@ -216,11 +216,11 @@ func (w *world) wipe(r *rand.Rand) {
 // upgrade gives a server a release that knows the newest cluster version.
 func (w *world) upgrade(r *rand.Rand) {
 	s := w.anyServer(r)
-	if s == nil || s.supports == core.SupportedVersion {
+	if s == nil || s.installed == core.SupportedVersion {
 		return
 	}
 	w.inject(Upgrade, "%s", s.name)
-	s.supports = core.SupportedVersion
+	s.installed = core.SupportedVersion
 	s.shutDown()
 }
 

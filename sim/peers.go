@@ -88,10 +88,13 @@ func (s *server) sendSnapshot(m replica.Message, to *server, told said) {
 }
 
 // deliver puts a message before a member, if that lets the sender in: the
-// handshake names the incarnation, who speaks and who is meant (D7).
+// handshake names the incarnation, who speaks and who is meant (D7), and what
+// each can apply (invariant 9).
 func (s *server) deliver(m replica.Message, to *server, told said) bool {
 	switch {
 	case !to.up || to.id != m.GetTo() || to.inc != s.inc:
+		return false
+	case told.supports < to.m.State().Version() || to.supports < s.m.State().Version():
 		return false
 	case to.m.State().WasRemoved(s.id):
 		life := s.life

@@ -25,6 +25,7 @@ type message struct {
 	change  *replica.Change
 	audit   *core.Audit // the record of cmd, for the same entry
 	drained uint64      // no call: connections were read until they would block
+	relay   bool        // who does not lead is to pass it on, once (C5)
 	// answer is called with the answer when that reaches the caller; at most
 	// once for each copy of the message.
 	answer func(answer)
@@ -156,8 +157,10 @@ func (s *server) accept(m message) {
 		s.reply(m, answer{retry: true})
 	case s.silent && !s.m.Alone():
 		s.reply(m, answer{retry: true})
-	case m.call == callKeepalive:
+	case m.call == callKeepalive && (s.leading || !m.relay):
 		s.keepalive(m)
+	case !s.leading && m.relay && s.leader() != 0:
+		s.passOn(m)
 	case !s.leading:
 		s.reply(m, answer{retry: true, leader: s.leader()})
 	case m.call == callRead || m.call == callBackup:
@@ -191,6 +194,26 @@ func (s *server) acceptCommand(m message) {
 	} else {
 		s.ordinary = append(s.ordinary, p)
 	}
+}
+
+// passOn gives a client's call to the leader, which alone measures time (C5), and
+// its answer to the client.
+func (s *server) passOn(m message) {
+	lead := s.w.serverOf(s.leader())
+	if lead == nil {
+		s.reply(m, answer{retry: true})
+		return
+	}
+	s.w.judge.meet(PassedOn)
+	on := m
+	on.relay, on.from = false, &s.process
+	life := s.life
+	on.answer = func(a answer) {
+		if s.up && s.life == life {
+			s.alive(func() { s.reply(m, a) })()
+		}
+	}
+	s.w.net.carry(exchangeOf(m), &s.process, &lead.process, func() { lead.arrive(on) }, nil)
 }
 
 // grows reports whether a command makes the state or the log grow: it waits

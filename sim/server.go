@@ -33,9 +33,10 @@ type server struct {
 	id   uint64 // of its data; a wiped machine gets a new one
 	gone bool   // it was removed, or lost its data, and does not come back
 	inc  uint64 // incarnation of its cluster: in every handshake with others
-	// supports is the newest cluster version that its release can apply.
-	supports uint32
-	joining  bool // it waits to be made a member, and has no data yet
+	// supports is the newest cluster version that its release can apply, and
+	// installed that of the release with which it starts next.
+	supports, installed uint32
+	joining             bool // it waits to be made a member, and has no data yet
 
 	m       *replica.Machine
 	lease   *lease.Machine
@@ -127,6 +128,7 @@ func (s *server) boot() {
 		return
 	}
 	d.renew()
+	s.supports = s.installed
 	s.process.start()
 	m, err := replica.New(replica.Config{
 		Group: group, ID: s.id, ElectionTicks: electionTicks, TrailingEntries: s.w.SnapshotEvery / 4, Supports: s.supports,

@@ -18,6 +18,7 @@ type want struct {
 	lock    *lockPlan
 	shared  bool
 	try     bool
+	value   []byte        // published with the grant
 	asked   time.Duration // true time
 	floor   uint64        // the highest number that any client had been told before
 	done    bool
@@ -57,6 +58,9 @@ func (s *session) acquire() {
 	l := c.w.locks[c.rng.IntN(len(c.w.locks))]
 	q := &want{s: s, lock: l, asked: c.w.now, floor: c.w.judge.highest, try: c.rng.IntN(5) == 0}
 	q.shared = l.shares && c.rng.IntN(2) == 0
+	if c.rng.IntN(4) == 0 {
+		q.value = []byte(c.name)
+	}
 	id, actions, err := s.m.Begin(s.moment(), q.try)
 	if err != nil {
 		s.perform(actions, nil) // it is over, and may say so here first
@@ -84,7 +88,7 @@ func (q *want) command(id core.SessionID, act watchdog.Action) core.Acquire {
 	l := q.lock
 	return core.Acquire{
 		Session: id, Request: core.Request(act.Request), Lock: l.name, Shared: q.shared, Try: act.Try, Limit: l.limit,
-		LockDelay: l.delay, OncePer: l.oncePer, RetryFailed: l.retryFailed, MaxHold: l.maxHold,
+		LockDelay: l.delay, Value: q.value, OncePer: l.oncePer, RetryFailed: l.retryFailed, MaxHold: l.maxHold,
 	}
 }
 
@@ -204,6 +208,9 @@ func (h *hold) next() {
 		return
 	}
 	h.writes--
+	if c.rng.IntN(5) == 0 {
+		h.publish()
+	}
 	c.in(between(c.rng, time.Millisecond, most), func() {
 		if h.over || !h.believes() {
 			return
