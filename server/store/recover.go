@@ -151,7 +151,7 @@ func checkContinues(sc *scan, chosen *raftpb.Snapshot) error {
 	if term := sc.terms[md.GetIndex()-sc.base]; term != 0 && term != md.GetTerm() {
 		return &CorruptError{File: filepath.Dir(sc.tail), What: fmt.Sprintf("entry %d is of term %d, and the snapshot of it of term %d", md.GetIndex(), term, md.GetTerm())}
 	}
-	if c := sc.state.GetCommit(); c > sc.last || c < md.GetIndex() {
+	if c := sc.committed(); c > sc.last || c < md.GetIndex() {
 		return &CorruptError{File: sc.tail, What: fmt.Sprintf("the commit index is %d, the snapshot's %d, and the last entry %d", c, md.GetIndex(), sc.last)}
 	}
 	return nil
@@ -218,9 +218,11 @@ func (s *Store) openLog(sc *scan, chosen *raftpb.Snapshot) error {
 	}
 	_, hs, entries, err := w.ReadAll()
 	if err == nil {
+		entries = current(sc, chosen, entries)
 		err = sameAsScan(sc, chosen, hs, entries)
 	}
 	if err == nil {
+		hs = sc.learned(hs)
 		// The log writes the hard state again at the head of each new
 		// segment, but only one that it was given since it was opened.
 		err = w.Save(hs, nil)
@@ -235,6 +237,31 @@ func (s *Store) openLog(sc *scan, chosen *raftpb.Snapshot) error {
 		s.found.TornBytes = sc.tailSize - sc.tailEnd
 	}
 	return nil
+}
+
+// learned gives the hard state that goes with the entries. A new leader's come
+// in one batch with its term, those behind a received snapshot with its commit
+// index, and both before the hard state: a crash may leave them alone. Their
+// term is then the newest that this member knows, and it has not voted in it,
+// because a vote is synced before it is told; and all that a snapshot is of was
+// committed.
+func (s *scan) learned(hs *raftpb.HardState) *raftpb.HardState {
+	term, vote := hs.GetTerm(), hs.GetVote()
+	if n := len(s.terms); n > 0 && s.terms[n-1] > term {
+		term, vote = s.terms[n-1], 0
+	}
+	if term != hs.GetTerm() || s.committed() != hs.GetCommit() {
+		hs = &raftpb.HardState{Term: new(term), Vote: new(vote), Commit: new(s.committed())}
+		s.state = hs
+	}
+	return hs
+}
+
+// current drops entries that were replaced. etcd's package passes over an entry
+// that the snapshot is of, and so keeps those behind it that this entry replaced
+// when it was written, if no other came after it.
+func current(sc *scan, chosen *raftpb.Snapshot, entries []*raftpb.Entry) []*raftpb.Entry {
+	return entries[:min(uint64(len(entries)), sc.last-chosen.GetMetadata().GetIndex())]
 }
 
 // sameAsScan compares what etcd's package read with what was checked.

@@ -35,6 +35,8 @@ type scan struct {
 	// jump is a received snapshot above last, until the hard state confirms
 	// it: a crash may come between the two.
 	jump *walpb.Snapshot
+	// landed is the entry of the last jump that was confirmed.
+	landed uint64
 
 	first    segmentName
 	tail     string // path of the last segment
@@ -202,6 +204,11 @@ func (s *scan) entry(e *raftpb.Entry, name segmentName) error {
 		}
 		s.base, s.last, s.terms = i-1, i-1, []uint64{0}
 	}
+	if i > s.committed() && i > 0 && i <= s.base && s.terms[0] == 0 {
+		// It replaces entries of which the first stood in a segment that is
+		// gone by now.
+		s.base, s.last, s.terms = i-1, i-1, []uint64{0}
+	}
 	switch {
 	case i == 0 || i > s.last+1:
 		return fmt.Errorf("it is entry %d, and the one before it is %d", i, s.last)
@@ -257,8 +264,12 @@ func (s *scan) snapshot(snap *walpb.Snapshot, name segmentName) error {
 func (s *scan) land() {
 	s.base, s.last = s.jump.GetIndex(), s.jump.GetIndex()
 	s.terms = []uint64{s.jump.GetTerm()}
+	s.landed = s.last
 	s.jump = nil
 }
+
+// committed is the highest entry that is known to be committed.
+func (s *scan) committed() uint64 { return max(s.state.GetCommit(), s.landed) }
 
 // recorded lists the snapshots that the log names and that count, newest
 // first: a record above the commit index is of a snapshot whose arrival was
@@ -266,7 +277,7 @@ func (s *scan) land() {
 func (s *scan) recorded() []*walpb.Snapshot {
 	var out []*walpb.Snapshot
 	for _, snap := range s.snaps {
-		if snap.GetIndex() <= s.state.GetCommit() {
+		if snap.GetIndex() <= s.committed() {
 			out = append(out, snap)
 		}
 	}
