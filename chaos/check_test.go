@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +84,13 @@ func TestWhatIsWrongIsSeen(t *testing.T) {
 		"two believers, by deadline": {"one believer", func(s *scene) { s.at(kindGranted, "b1").Until = ms(3002) }},
 		"not linearizable":           {"linearizable", func(s *scene) { s.at(kindGot, "g1").Number = 0 }},
 		"another's number read":      {"linearizable", func(s *scene) { s.at(kindGot, "g1").Number = 6 }},
+		"a number read of no try":    {"linearizable", func(s *scene) { s.at(kindGot, "g1").Number = 4 }},
+		"a number read too late": {"linearizable", func(s *scene) {
+			s.records = append(s.records,
+				record{At: ms(1), Kind: kindAcquire, Op: "d1", Task: "d", Lock: "l"},
+				record{At: ms(3500), Kind: kindGet, Op: "g2", Task: "e", Lock: "l"},
+				record{At: ms(3501), Kind: kindGot, Op: "g2", Number: 7, Result: resultDone})
+		}},
 		"granted before it was free": {"linearizable", func(s *scene) { s.at(kindGranted, "b1").At = ms(9) }},
 		"a stale write":              {"stale write accepted", func(s *scene) { s.ledger[1], s.ledger[2] = s.ledger[2], s.ledger[1] }},
 		"a version twice":            {"lost update", func(s *scene) { s.ledger[2].version = 2; s.at(kindWrite, "b1/0").Version = 2 }},
@@ -111,6 +119,20 @@ func TestUnknownOutcomesAreUnknown(t *testing.T) {
 			s.records = slices.DeleteFunc(s.records, func(r record) bool { return r.Op == "b1" && r.Kind != kindAcquire })
 			s.ledger = s.ledger[:2]
 		},
+		"a grant that nobody was told of, and that was read": func(s *scene) {
+			s.records = append(s.records,
+				record{At: ms(2000), Kind: kindAcquire, Op: "d1", Task: "d", Lock: "l"},
+				record{At: ms(2001), Kind: kindGet, Op: "g2", Task: "e", Lock: "l"},
+				record{At: ms(2002), Kind: kindGot, Op: "g2", Number: 7, Result: resultDone},
+				record{At: ms(2003), Kind: kindFailed, Op: "d1"})
+		},
+		"many tries that failed": func(s *scene) {
+			for i := range 1000 {
+				op := fmt.Sprint("x", i)
+				s.records = append(s.records,
+					record{At: ms(2), Kind: kindAcquire, Op: op, Task: op, Lock: "l"}, record{At: ms(2), Kind: kindFailed, Op: op})
+			}
+		},
 		"a release that was not confirmed": func(s *scene) { s.at(kindReleased, "a1").Result = resultUnknown },
 		"a write that was not confirmed": func(s *scene) {
 			s.at(kindWrote, "b1/0").Result = resultUnknown
@@ -127,18 +149,18 @@ func TestUnknownOutcomesAreUnknown(t *testing.T) {
 
 func TestFileViewSeesAnOverwrittenWrite(t *testing.T) {
 	v := fileView{seen: map[string]map[int64]entry{}}
-	v.add("file/a", []entry{{1, 5, "x"}, {2, 5, "y"}})
-	v.add("file/a", []entry{{2, 5, "y"}, {3, 6, "z"}})
+	v.add("chaos/file/a", []entry{{1, 5, "x"}, {2, 5, "y"}})
+	v.add("chaos/file/a", []entry{{2, 5, "y"}, {3, 6, "z"}})
 	if len(v.wrong) != 0 {
 		t.Errorf("%v", v.wrong)
 	}
-	v.add("file/a", []entry{{1, 5, "x"}, {2, 5, "late"}})
+	v.add("chaos/file/a", []entry{{1, 5, "x"}, {2, 5, "late"}})
 	if len(v.wrong) != 1 || !strings.Contains(v.wrong[0], "lost update") {
 		t.Errorf("%v", v.wrong)
 	}
 	ledgers := map[string][]entry{}
 	v.ledgers(ledgers)
-	if got := printLedger(ledgers["file/a"]); got != "1 5 x\n2 5 late\n3 6 z\n" {
+	if got := printLedger(ledgers["chaos/file/a"]); got != "1 5 x\n2 5 late\n3 6 z\n" {
 		t.Errorf("%q", got)
 	}
 	if all, err := parseLedger("1 5 x\n2 5 late\n"); err != nil || len(all) != 2 || all[1] != (entry{2, 5, "late"}) {

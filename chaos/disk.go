@@ -13,12 +13,11 @@ import (
 )
 
 // small is the server whose disk can be filled up: the last one. Its data are on
-// a file system of their own, of diskSize: with less than some 200 MB left (three
-// segments of the log, and two snapshots) a server does no more work that makes
-// them grow.
+// a file system of their own, of diskSize: with less than some 50 MB left (three
+// segments of the log, and two snapshots) a server takes no more entries.
 func (r *run) small() *server { return r.servers[len(r.servers)-1] }
 
-const diskSize = 640 << 20
+const diskSize = 256 << 20
 
 // mount makes the small disk; it needs root.
 func (r *run) mount() error {

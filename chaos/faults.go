@@ -115,6 +115,13 @@ var faults = []fault{
 	{"partition: the clients from the leader", 3, true, clientsFromLeader},
 	{"loss: up to 30 % of all packets", 3, true, loss},
 	{"resets of all connections of a server", 3, true, resets},
+	{"delay of up to 400 ms", 3, true, late},
+	{"reordered and doubled packets", 3, true, overtaken},
+	{"disk: too little space", 2, true, lowDisk},
+	{"disk: no space, then kill -9", 2, true, fullDisk},
+	{"kill -9: while it takes a snapshot", 3, false, lagging},
+	{"certificates of a server expire", 3, false, expired},
+	{"certificates of all are replaced", 1, false, renewed},
 }
 
 // draw picks a kind.

@@ -34,8 +34,11 @@ type ledger interface {
 // gateBound is how long a gate waits for a writer that does not end.
 const gateBound = time.Second
 
+// locksPrefix begins the names of all locks of the clients.
+const locksPrefix = "chaos/"
+
 // isFile says which of the two kinds of resource a lock guards.
-func isFile(lock string) bool { return strings.HasPrefix(lock, "file/") }
+func isFile(lock string) bool { return strings.HasPrefix(lock, locksPrefix+"file/") }
 
 // A postgresLedger keeps, for each lock, the newest write in the table head and
 // all of them, in their order, in the table ledger.

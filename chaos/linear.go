@@ -9,46 +9,34 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A lock, as naive as can be: free, or held under a number. What a client does
-// not know, whether its try was granted, when its grant ended, is an operation
-// that may take effect at any instant from then on.
+// A lock, as naive as can be: free, or held under a number. When a grant ended
+// that its client did not release is not known: that end may take effect at any
+// instant from the client's deadline on.
+//
+// Whether a try was granted whose client gave up, or was killed, is not known
+// either. It takes part only if somebody read the number that nobody was told:
+// otherwise no order needs it, and none is forbidden by it, since it may never
+// have taken effect.
 type lockState struct {
 	held   bool
-	number uint64 // of the holder; 0 if nobody knows it
-	try    string // the holder's try
-	last   uint64 // the highest number that was granted and is known
+	number uint64 // of the holder
+	last   uint64 // the highest number that was granted
 }
 
 // A step is one operation on a lock.
 type step struct {
 	what   string // acquire, end, get
-	try    string
-	number uint64 // acquire: 0 if it is not known whether it was granted
+	number uint64 // get: 0 says that nobody held it
 }
 
 func apply(s lockState, in step) (bool, lockState) {
 	switch in.what {
 	case "acquire":
-		if in.number == 0 {
-			if s.held {
-				return true, s // it was never granted
-			}
-			return true, lockState{held: true, try: in.try, last: s.last}
-		}
-		if s.held || in.number <= s.last {
-			return false, s
-		}
-		return true, lockState{held: true, number: in.number, try: in.try, last: in.number}
+		return !s.held && in.number > s.last, lockState{held: true, number: in.number, last: in.number}
 	case "end":
-		if s.held && s.try == in.try {
-			return true, lockState{last: s.last}
-		}
-		return in.number == 0, s // what was never granted has no end
+		return s.held && s.number == in.number, lockState{last: s.last}
 	default:
-		if !s.held {
-			return in.number == 0, s
-		}
-		return s.number == in.number || s.number == 0 && in.number > s.last, s
+		return s.held == (in.number != 0) && (!s.held || s.number == in.number), s
 	}
 }
 
@@ -59,25 +47,27 @@ var lockModel = porcupine.Model{
 	},
 	DescribeOperation: func(input, _ any) string {
 		in := input.(step)
-		return fmt.Sprintf("%s %s %d", in.what, in.try, in.number)
+		return fmt.Sprintf("%s %d", in.what, in.number)
 	},
 }
 
-// operations are those on one lock. Instants with an error of nothing: the
-// clients share a clock.
-func (h *history) operations(lock string) []porcupine.Operation {
+// operations are those on one lock. Instants have no error: the clients share a
+// clock.
+func (h *history) operations(lock string, j *judge) []porcupine.Operation {
 	var ops []porcupine.Operation
-	add := func(in step, from, to int64) {
-		ops = append(ops, porcupine.Operation{Input: in, Call: from, Return: to})
+	add := func(in step, from, to int64) { // each on a line of its own: they overlap
+		ops = append(ops, porcupine.Operation{ClientId: len(ops), Input: in, Call: from, Return: to})
 	}
+	told := map[uint64]bool{0: true}
+	var unknown []*hold
 	for _, o := range h.holds {
 		switch {
 		case o.lock != lock:
 		case o.granted == 0:
-			add(step{"acquire", o.op, 0}, o.asked, math.MaxInt64)
-			add(step{"end", o.op, 0}, o.asked, math.MaxInt64)
+			unknown = append(unknown, o)
 		default:
-			add(step{"acquire", o.op, o.number}, o.asked, o.granted)
+			told[o.number] = true
+			add(step{"acquire", o.number}, o.asked, o.granted)
 			from, to := o.until, int64(math.MaxInt64)
 			if o.release != 0 {
 				from = min(o.until, o.release)
@@ -85,16 +75,29 @@ func (h *history) operations(lock string) []porcupine.Operation {
 					to = o.released
 				}
 			}
-			add(step{"end", o.op, o.number}, max(from, o.asked), to)
+			add(step{"end", o.number}, max(from, o.asked), to)
 		}
 	}
+	seen := map[uint64]int64{} // number that nobody was told → when it was first read
 	for _, g := range h.reads {
-		if g.lock == lock && g.ended != 0 {
-			add(step{"get", "", g.number}, g.began, g.ended)
+		if g.lock != lock || g.ended == 0 {
+			continue
+		}
+		add(step{"get", g.number}, g.began, g.ended)
+		if at, was := seen[g.number]; !told[g.number] && (!was || g.ended < at) {
+			seen[g.number] = g.ended
 		}
 	}
-	for i := range ops { // each on a line of its own: they overlap
-		ops[i].ClientId = i
+	for number, until := range seen {
+		asked := until
+		for _, o := range unknown {
+			asked = min(asked, o.asked)
+		}
+		if asked == until {
+			j.object("linearizable", "%s: number %d was read, and nobody can have been granted it", lock, number)
+		}
+		add(step{"acquire", number}, asked, until)
+		add(step{"end", number}, asked, math.MaxInt64)
 	}
 	return ops
 }
@@ -111,7 +114,7 @@ func (h *history) linearizable(j *judge, patience time.Duration) (decided int) {
 	}
 	slices.Sort(names)
 	for _, lock := range names {
-		ops := h.operations(lock)
+		ops := h.operations(lock, j)
 		switch porcupine.CheckOperationsTimeout(lockModel, ops, patience) {
 		case porcupine.Ok:
 			decided++

@@ -40,6 +40,7 @@ func chaos() error {
 	binary := flag.String("holdfast", "bin/holdfast", "the server's program")
 	noGate := flag.Bool("no-gate", false, "write past the gates, and only stop clients: succeeds if the damage is seen")
 	keep := flag.Bool("keep", false, "keep the directories of the runs")
+	only := flag.String("only", "", "only faults whose names contain this")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -52,9 +53,17 @@ func chaos() error {
 	}
 	s := settings{
 		binary: path, prefix: prefixOf(os.Getpid()), clients: *clients, seed: *seed, gated: !*noGate, real: os.Getuid() == 0,
-		out: os.Stdout, unlock: time.Minute,
+		out: os.Stdout, unlock: 10 * time.Second,
 	}
 	fmt.Printf("chaos: %v, seed %d\n", *lasts, *seed)
+	for _, f := range faults {
+		if *only != "" && strings.Contains(f.kind, *only) {
+			s.only = append(s.only, f.kind)
+		}
+	}
+	if *only != "" && s.only == nil {
+		return fmt.Errorf("no fault's name contains %q", *only)
+	}
 	if !s.real {
 		fmt.Println("this is not root: no namespaces, and no faults of the network and the disk")
 	}
@@ -89,7 +98,10 @@ func once(ctx context.Context, s settings, keep bool) (*run, error) {
 		err = r.live(ctx)
 	}
 	err = errors.Join(err, r.close())
+	was := r.dir
 	if ctx.Err() == nil && (err != nil || len(r.judge.violations) > 0 && r.gated || keep) {
+		r.dir = strings.Replace(r.dir, allPrefix, allPrefix+"kept-", 1) // not to be swept
+		err = errors.Join(err, os.Rename(was, r.dir))
 		fmt.Fprintln(s.out, "kept for a look:", r.dir)
 		return r, err
 	}
@@ -107,8 +119,8 @@ func (r *run) live(ctx context.Context) error {
 	}
 	stop()
 	<-done
-	if err == nil {
-		err = ctx.Err()
+	if ctx.Err() != nil {
+		return errors.New("told to stop")
 	}
 	if err != nil {
 		return err

@@ -84,12 +84,16 @@ func (n *network) make() error {
 		lines := in(n.hub, []string{
 			"link add name " + port + " type veth peer name eth0 netns " + s.ns, "link set dev " + port + " master sw0", "link set dev " + port + " up",
 		})
-		lines = append(lines, in(s.ns, []string{"addr add " + s.ip + "/24 dev eth0", "link set dev eth0 up", "link set dev lo up"})...)
+		lines = append(lines, in(s.ns, []string{"link set dev eth0 mtu 1500", "addr add " + s.ip + "/24 dev eth0", "link set dev eth0 up", "link set dev lo up"})...)
 		if err := ip(lines...); err != nil {
 			return err
 		}
+		if err := within(s.ns, func() error { return switchOff("eth0", plainFrames...) }); err != nil {
+			return err
+		}
 	}
-	return nil
+	// A plug outside the bridge must not answer for the hub's own address.
+	return within(n.hub, func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("1"), 0) })
 }
 
 func in(ns string, lines []string) []string {
@@ -132,31 +136,30 @@ func (n *network) dial(ctx context.Context, network, address string) (net.Conn, 
 	if n.hub == "" {
 		return d.DialContext(ctx, network, address)
 	}
-	type answer struct {
-		c   net.Conn
-		err error
-	}
-	done := make(chan answer)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		var a answer
-		if a.err = enter(n.hub); a.err == nil {
-			a.c, a.err = d.DialContext(ctx, network, address)
-		}
-		done <- a
-	}()
-	a := <-done
-	return a.c, a.err
+	var c net.Conn
+	err := within(n.hub, func() (err error) {
+		c, err = d.DialContext(ctx, network, address)
+		return err
+	})
+	return c, err
 }
 
-// enter puts this thread into a namespace.
-func enter(ns string) error {
-	f, err := os.Open(filepath.Join(netnsDir, ns))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+// within calls a function on a thread of its own in a namespace.
+func within(ns string, do func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		f, err := os.Open(filepath.Join(netnsDir, ns))
+		if err == nil {
+			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+			err = errors.Join(err, f.Close())
+		}
+		if err == nil {
+			err = do()
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 // impose adds rules to sites, by name, until undo is called.

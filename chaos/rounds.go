@@ -145,6 +145,7 @@ func (r *run) finish(ctx context.Context) error {
 	}
 	r.view.ledgers(e.ledgers)
 	e.judgeAll(&r.judge)
+	r.tells = r.tellsOf()
 	r.history.linearizable(&r.judge, r.unlock)
 	return nil
 }

@@ -42,7 +42,7 @@ const (
 )
 
 // locks are what the clients work under, and what their ledgers are called.
-var locks = []string{"pg/a", "pg/b", "file/a", "file/b"}
+var locks = []string{locksPrefix + "pg/a", locksPrefix + "pg/b", locksPrefix + "file/a", locksPrefix + "file/b"}
 
 // A run is one cluster and what is done to it.
 type run struct {
@@ -59,13 +59,15 @@ type run struct {
 	watcher *watcher
 	began   int64
 
-	mu        sync.Mutex
-	history   *history
-	tail      tail
-	view      fileView
-	strikes   []strike
-	judge     judge
-	snapshots int
+	mu      sync.Mutex
+	history *history
+	tail    tail
+	view    fileView
+	strikes []strike
+	judge   judge
+	tells   string // of the servers' logs
+
+	cabling sync.Mutex // one fault at a time has cables
 }
 
 // observeEvery is how often the clients' notes and the files are read.

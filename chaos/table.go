@@ -74,6 +74,7 @@ func (t *table) add(r *run) {
 	t.lines = append(t.lines, fmt.Sprintf(
 		"%d servers: %d faults, %d operations: %d grants, %d reads, %d writes accepted, %d stale ones refused, %d failed, %d unknown; %d sessions' grants expired",
 		r.settings.servers, len(r.strikes), ops, len(r.history.grants), reads, results[resultDone], results[resultRefused], results[resultFailed], results[resultUnknown], r.watcher.expired))
+	t.lines = append(t.lines, "  in the servers' logs: "+r.tells)
 	t.violations = append(t.violations, r.judge.violations...)
 	t.undecided = append(t.undecided, r.judge.undecided...)
 }

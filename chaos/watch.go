@@ -48,7 +48,7 @@ func (r *run) newWatcher(ctx context.Context) (*watcher, error) {
 
 func (w *watcher) watch(ctx context.Context, stands func()) {
 	for ctx.Err() == nil {
-		for b, err := range w.client.Watch(ctx, cluster.WatchOptions{}) {
+		for b, err := range w.client.Watch(ctx, cluster.WatchOptions{Prefix: locksPrefix}) {
 			if errors.Is(err, cluster.ErrCompacted) {
 				w.mu.Lock()
 				w.holes++
@@ -69,8 +69,8 @@ func (w *watcher) take(b cluster.Batch) {
 	defer w.mu.Unlock()
 	w.revision = b.Revision
 	for _, e := range b.Events {
-		if e.Kind == "put" || e.Kind == "deleted" {
-			continue
+		if e.Token.IsZero() {
+			continue // no grant
 		}
 		w.events = append(w.events, grantEvent{e.Kind, e.Cause, e.Lock, e.Token.Number})
 		if e.Kind == "released" && e.Cause == "expired" {
@@ -88,7 +88,7 @@ func (w *watcher) end(ctx context.Context) ([]grantEvent, error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	st, err := w.client.Status(ctx)
+	last, err := w.client.Put(ctx, locksPrefix+"end", nil, cluster.PutOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +96,14 @@ func (w *watcher) end(ctx context.Context) ([]grantEvent, error) {
 		w.mu.Lock()
 		revision, holes, events := w.revision, w.holes, w.events
 		w.mu.Unlock()
-		if revision >= st.Revision {
+		if revision >= last {
 			if holes > 0 {
 				return nil, nil
 			}
 			return events, nil
 		}
 		if !pause(ctx, 20*time.Millisecond) {
-			return nil, fmt.Errorf("the watcher is at revision %d, the service at %d", revision, st.Revision)
+			return nil, fmt.Errorf("the watcher is at revision %d, the service at %d", revision, last)
 		}
 	}
 }

@@ -123,16 +123,19 @@ type task struct {
 
 func (w *worker) task(ctx context.Context, db *sql.DB, i int, lock string) (err error) {
 	t := &task{worker: w, name: fmt.Sprintf("%s/%d", w.Site, i), lock: lock, rng: rand.New(rand.NewPCG(w.Seed, uint64(i)))}
-	if isFile(lock) {
-		t.ledger, err = openFile(ctx, w.Dir, lock, w.Gated)
-	} else {
-		t.ledger, err = openPostgres(ctx, db, lock, w.Gated)
-	}
-	if err != nil {
+	for t.ledger == nil {
+		if isFile(lock) {
+			t.ledger, err = opened(openFile(ctx, w.Dir, lock, w.Gated))
+		} else {
+			t.ledger, err = opened(openPostgres(ctx, db, lock, w.Gated))
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("%s: %w", lock, err)
+		if err != nil { // the bound is short, and many begin at once
+			fmt.Fprintln(os.Stderr, lock, err)
+			pause(ctx, 100*time.Millisecond)
+		}
 	}
 	for ctx.Err() == nil {
 		if err := t.try(ctx); err != nil {
@@ -146,6 +149,14 @@ func (w *worker) task(ctx context.Context, db *sql.DB, i int, lock string) (err 
 		pause(ctx, time.Duration(t.rng.IntN(60))*time.Millisecond)
 	}
 	return nil
+}
+
+// opened makes a ledger of one that was opened without an error.
+func opened[L ledger](l L, err error) (ledger, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // try takes the lock once and writes under it.
