@@ -19,7 +19,10 @@ type audit struct {
 	// that do, by the events.
 	sessions map[core.SessionID]*inLog
 	live     map[core.SessionID]bool
-	raised   bool // the epoch was: what was closed before is not known
+	// idle is when no session lived for the last time: before that nothing was
+	// timed, and no stall counted.
+	idle   time.Duration
+	raised bool // the epoch was: what was closed before is not known
 
 	entry entryBook
 }
@@ -224,6 +227,9 @@ func (a *audit) events(all []core.Event) {
 func (a *audit) event(e core.Event) (ended bool) {
 	switch e.Kind {
 	case core.EventOpened:
+		if len(a.live) == 0 {
+			a.idle = a.j.w.now
+		}
 		a.live[e.Session] = true
 	case core.EventEnded:
 		a.sessionEnds(e)

@@ -66,7 +66,7 @@ func (j *judge) proposes(s *server, c core.Command) {
 	if r, frees := c.(core.Revoke); !ok && (!frees || !r.Free) {
 		return
 	}
-	if s.stalled > s.leadsSince && s.drained < s.stalled {
+	if s.stalled > max(s.leadsSince, j.audit.idle) && s.drained < s.stalled {
 		j.object(Unread, "%s ends what is due at once after a stall, and has not read its connections (B9)", s.name)
 	}
 	long := j.w.stall() + 10*time.Millisecond

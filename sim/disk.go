@@ -262,7 +262,11 @@ func (d *disk) add(entries []*raftpb.Entry) {
 			d.s.w.judge.object(GapInLog, "%s: entry %d after %d", d.s.name, e.GetIndex(), base+uint64(len(d.entries)))
 			return
 		}
-		d.entries = append(d.entries[:at:at], e)
+		if at == uint64(len(d.entries)) {
+			d.entries = append(d.entries, e)
+		} else {
+			d.entries = append(d.entries[:at:at], e) // a server that starts may read what stood there
+		}
 		if e.GetIndex() <= d.unsure {
 			d.unsure = 0 // written anew
 		}

@@ -56,7 +56,7 @@ func Draw(seed uint64) Setup {
 		TTL: time.Duration(pick(r, 1, 1, 2, 3)) * time.Second, Tick: time.Duration(pick(r, 20, 50, 100)) * time.Millisecond,
 		SnapshotEvery: uint64(pick(r, 20, 100, 1000)),
 	}
-	if r.IntN(8) == 0 {
+	if r.IntN(4) == 0 {
 		s.Clients, s.Locks = 2+r.IntN(49), 1+r.IntN(20)
 	}
 	s.Margin = s.TTL / 10
