@@ -52,8 +52,8 @@ func (j *judge) looked(l *lockPlan, v core.LockView, from time.Duration) {
 // declined keeps that a try found its lock taken. One that may be closed says
 // nothing by that.
 func (j *judge) declined(q *want, a *answer) {
-	if q == nil || a == nil || a.result.Refusal == nil {
-		return
+	if q == nil || a == nil || a.result.Refusal == nil || q.s.cloned {
+		return // a clone may be told what its other half asked under the same name
 	}
 	reason, l := a.result.Refusal.Reason, q.lock
 	if reason != core.Busy && reason != core.HeldByYou || l.delay > 0 || l.oncePer > 0 {
