@@ -82,6 +82,32 @@ func (w *world) late(within time.Duration) time.Duration {
 	return within*time.Duration(w.Skew)/1_000_000*11/10 + logTick + 2*w.Tick + 50*time.Millisecond
 }
 
+// ticks checks that the clock reaches the log while a session is suspected: a
+// leader in office lets no more time pass between two entries (B6).
+func (j *judge) ticks() {
+	w, o := j.w, &j.office
+	gap := w.now - j.log.entered
+	every := max(w.TTL/32, 100*time.Millisecond)
+	if limit := every + every*time.Duration(w.Skew)/1_000_000*11/10 + 60*time.Millisecond; gap <= limit || !j.log.suspects {
+		return
+	}
+	if o.good && o.stretch >= gap && w.Rates[Delay] == 0 && !w.garbled() {
+		j.object(Late, "nothing was logged for %v, and a session is suspected (B6)", gap)
+	}
+}
+
+// entered notes that an entry was applied first.
+func (j *judge) entered() {
+	j.sampleOffice()
+	j.ticks()
+	j.log.entered, j.log.suspects = j.w.now, false
+	for _, x := range j.audit.sessions { // in any order: is there one?
+		if j.log.suspects = x.suspected; x.suspected {
+			break
+		}
+	}
+}
+
 // garbled reports that so many messages are late or lost that a leader may be
 // in office and get nothing committed: no bound is checked there.
 func (w *world) garbled() bool { return w.Rates[Drop]+w.Rates[Delay] > 2000 }

@@ -220,11 +220,16 @@ func TestAuditObjects(t *testing.T) {
 			a.command = core.Release{Session: 1, Grant: 1, Failed: true}
 			return a
 		}()), Closing, "should be until 0s"},
-		"counted from the end":     {held("retry").entry(second/2, gives(1, "retry", 1, plus(closed("retry", core.CauseOncePer, 1400*time.Millisecond)))), Closing, "should be until 900ms"},
-		"opens too early":          {newScript().open(1).entry(0, with(got(1, 1, "once", 1), closed("once", core.CauseOncePer, 900*time.Millisecond))).entry(second/2, act{core.Reopen{Lock: "once"}, core.Result{}, nil, []core.Event{{Kind: core.EventReopened, Lock: "once"}}}), Closing, "opens at"},
-		"granted while closed":     {newScript().open(1, 2).entry(0, with(got(1, 1, "once", 1), closed("once", core.CauseOncePer, 900*time.Millisecond))).entry(0, gives(1, "once", 1)).entry(0, got(2, 1, "once", 2)), Closing, "is closed"},
-		"executed twice":           {held("plain").entry(0, gives(1, "plain", 1)).entry(0, got(1, 1, "plain", 2)), OneRequest, ""},
-		"an old one executed":      {held("plain").entry(0, gives(1, "plain", 1)).entry(0, got(1, 2, "plain", 2)).entry(0, gives(1, "plain", 2)).entry(0, got(1, 1, "plain", 3)), OneRequest, "old one"},
+		"counted from the end": {held("retry").entry(second/2, gives(1, "retry", 1, plus(closed("retry", core.CauseOncePer, 1400*time.Millisecond)))), Closing, "should be until 900ms"},
+		"opens too early":      {newScript().open(1).entry(0, with(got(1, 1, "once", 1), closed("once", core.CauseOncePer, 900*time.Millisecond))).entry(second/2, act{core.Reopen{Lock: "once"}, core.Result{}, nil, []core.Event{{Kind: core.EventReopened, Lock: "once"}}}), Closing, "opens at"},
+		"granted while closed": {newScript().open(1, 2).entry(0, with(got(1, 1, "once", 1), closed("once", core.CauseOncePer, 900*time.Millisecond))).entry(0, gives(1, "once", 1)).entry(0, got(2, 1, "once", 2)), Closing, "is closed"},
+		"executed twice":       {held("plain").entry(0, gives(1, "plain", 1)).entry(0, got(1, 1, "plain", 2)), OneRequest, ""},
+		"an old one executed":  {held("plain").entry(0, gives(1, "plain", 1)).entry(0, got(1, 2, "plain", 2)).entry(0, gives(1, "plain", 2)).entry(0, got(1, 1, "plain", 3)), OneRequest, "old one"},
+		"a copy with another value": {held("plain").entry(0, func() act {
+			a := got(1, 1, "plain", 1)
+			a.events, a.command = nil, core.Acquire{Session: 1, Request: req(1), Lock: "plain", Value: []byte("x")}
+			return a
+		}()), OneRequest, "another request"},
 		"executed when cancelled":  {newScript().open(1).entry(0, act{core.Cancel{Session: 1, Request: req(1)}, core.Result{Status: core.Cancelled}, nil, nil}).entry(0, got(1, 1, "plain", 1)), OneRequest, "copy"},
 		"for a session that ended": {newScript().entry(0, got(1, 1, "plain", 1)), OneRequest, "has ended"},
 	} {

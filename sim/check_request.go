@@ -1,6 +1,10 @@
 package sim
 
-import "holdfast/server/core"
+import (
+	"bytes"
+
+	"holdfast/server/core"
+)
 
 // A laneBook is the last request of a lane, and what came of it.
 type laneBook struct {
@@ -55,7 +59,9 @@ func (a *audit) acquire(c core.Acquire, r core.Result) {
 // same reports whether two acquires under one name are one request. A name that
 // was cancelled before anything came under it stands for all.
 func same(a, b core.Acquire) bool {
-	return a.Lock == "" || a.Lock == b.Lock && a.Shared == b.Shared && a.Limit == b.Limit && a.OncePer == b.OncePer && a.MaxHold == b.MaxHold && a.LockDelay == b.LockDelay
+	published := bytes.Equal(a.Value, b.Value) && (a.Value == nil) == (b.Value == nil)
+	return a.Lock == "" || a.Lock == b.Lock && a.Shared == b.Shared && a.Limit == b.Limit && a.LockDelay == b.LockDelay && published &&
+		a.OncePer == b.OncePer && a.RetryFailed == b.RetryFailed && a.MaxHold == b.MaxHold
 }
 
 // again checks the answer to one more copy of a request.

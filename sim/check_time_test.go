@@ -156,8 +156,16 @@ func storiesOfBounds() map[string]story {
 			w.judge.due.all()
 		}},
 		"a dead session stays": {Immortal, func(w *world, h *hold) { late(w, 2*w.TTL); w.judge.outlived(h.s.id) }},
-		"as B7 counts":         {Immortal, func(w *world, h *hold) { w.judge.office.counted += 3 * w.TTL; w.judge.outlived(h.s.id) }},
-		"not for that long":    {fine, func(w *world, h *hold) { late(w, w.TTL); w.judge.outlived(h.s.id) }},
+		"no tick": {Late, func(w *world, _ *hold) {
+			w.judge.log.suspects, w.judge.log.entered = true, w.now-200*time.Millisecond
+			w.judge.ticks()
+		}},
+		"no tick, and nobody is suspected": {fine, func(w *world, _ *hold) {
+			w.judge.log.suspects, w.judge.log.entered = false, w.now-200*time.Millisecond
+			w.judge.ticks()
+		}},
+		"as B7 counts":      {Immortal, func(w *world, h *hold) { w.judge.office.counted += 3 * w.TTL; w.judge.outlived(h.s.id) }},
+		"not for that long": {fine, func(w *world, h *hold) { late(w, w.TTL); w.judge.outlived(h.s.id) }},
 	}
 }
 

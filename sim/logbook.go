@@ -23,7 +23,10 @@ type logBook struct {
 	clock   core.Clock            // of the latest entry
 	granted map[uint64]core.Event // by number
 	request map[uint64]place      // by number
-	recent  []instant             // of the latest entries, oldest first
+	entered time.Duration         // when the latest was applied first
+	// suspects reports that a session was suspected after it.
+	suspects bool
+	recent   []instant // of the latest entries, oldest first
 }
 
 // A page is what one entry did.
@@ -75,6 +78,7 @@ func (j *judge) first(s *server, a replica.Applied) {
 	}
 	b.clock = st.Clock()
 	j.audit.look(a, st.Clock())
+	j.entered()
 	if len(a.Entry.Commands) > 0 && !changesMembers(a.Entry.Commands) { // the others are in flight beside these
 		j.runs(a.Entry.Term, st.Clock())
 	}

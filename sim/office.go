@@ -32,6 +32,7 @@ type heardAt struct{ served, counted time.Duration }
 // watchOffice samples for ever.
 func (j *judge) watchOffice() {
 	j.sampleOffice()
+	j.ticks()
 	if !j.w.messy() && !j.w.allWork() {
 		j.office.whole = j.w.now
 	}
