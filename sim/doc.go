@@ -21,19 +21,48 @@
 // [Draw] makes a [Setup] of a seed, [Run] lets it happen. A world is a queue of
 // events in true time; each process has a clock of its own, which may run fast
 // or slow, stand still or sleep. A server is the real replica and the real
-// deadline machine; its shell (server.go, serve.go, effects.go) does what the
-// loop of package server does, in the same order. A client is the real client
-// machine, with workers that arm a gate, read, think, and write; gates judge by
-// package fence. For [Setup].Faulty faults happen, each at its rate; then they
-// end, and within [Setup].Calm everything must come to rest.
+// deadline machine; its shell (server.go, serve.go, effects.go, batch.go,
+// health.go, peers.go) does what the loop of package server does, in the same
+// order. A client is the real client machine, with workers that arm a gate,
+// read, think, and write; gates judge by package fence. An operator changes
+// members, takes grants and sessions away, upgrades, backs up, and begins the
+// service anew (operator.go, restore.go). For [Setup].Faulty faults happen, each
+// at its rate; then they end, and within [Setup].Calm everything must come to
+// rest.
 //
 // The judge knows only what clients, gates and disks saw, and compares what the
-// members applied. It objects with a [Violation], and the world stops.
+// members applied. It objects with a [Violation], and the world stops. Where an
+// operator or a clone breaks the lease promise, or the service began anew, gates
+// must do (lineage.go).
 //
-// What the shell leaves out of the real server: streams and secrets (a message
-// is a unary call), the bounds of one entry, relays, TLS, the founding of a
-// cluster, the cluster version. Raft draws its election jitter from
-// crypto/rand: whoever calls [Run] seeds that.
+// # Where the shell differs from the real server
+//
+//   - A message is a unary call. There are no streams, so no attaching and no
+//     instance that is replaced, and no secrets: a session's ID stands for them.
+//   - One socket takes all calls of a server in their order; a drain (B9) reads
+//     all of it at once. Really each connection is one, read beside the others.
+//   - A turn takes no time. Applying a large entry, encoding or decoding a
+//     snapshot never makes a stall; a fault that stops the server does.
+//   - An entry is bounded by commands and by what ends in it, not by bytes; what
+//     waits is bounded by one number; there is no limit of sessions.
+//   - The lines between members are messages: the handshake (incarnation, who
+//     speaks, who is meant, versions, who was removed) is asked for each. What a
+//     member says of its fitness and version comes with raft's messages.
+//   - A call that is passed on (C5) goes as the client's own, without a line of
+//     its own between members. TLS and credentials are not there.
+//   - Clusters are founded before a world begins (D7 is so far only that of
+//     members that join, are removed, or lose their data). Addresses stay.
+//   - The watchdog that ends a process whose loop hangs (D2) is not there: the
+//     loop of a world does not hang.
+//   - A disk keeps what it says that it keeps: bytes that change are the business
+//     of server/store, which refuses them (see disk.go). There is one snapshot.
+//   - A restore stops all that is left of the old service, as its page says; an
+//     old minority that goes on is not there.
+//   - Gates are package fence's rules with an atomic step; those of SQL, files,
+//     HTTP and S3 have tests of their own.
+//
+// Raft draws its election jitter from crypto/rand: whoever calls [Run] seeds
+// that.
 //
 // # What is explored with all rules in
 //
