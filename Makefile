@@ -25,7 +25,7 @@ lab: build ## the same disaster by hand, in a browser: prints the address
 	$(BIN) lab
 
 test: ## all tests of all modules, with the race detector, and each fuzz target briefly
-	@internal/tools/require 'make test' gcc=gcc git=git curl=curl openssl=openssl chromium=chromium node=nodejs npm=npm initdb=postgresql
+	@internal/tools/require 'make test' gcc=gcc git=git curl=curl openssl=openssl chromium=chromium node=nodejs npm=npm initdb=postgresql strace=strace
 	internal/tools/web/install
 	@echo "== the page's scripts"
 	@node --test $$(find lab/page_test -name '*.test.js')
