@@ -35,7 +35,7 @@ test: ## all tests of all modules, with the race detector, and each fuzz target 
 	@echo "== the simulator: the same $(SIMWORLDS) worlds each time"
 	@$(GO) run ./cmd/holdfast sim --seeds $(SIMWORLDS)
 	@echo "== the simulator's checkers, by some bugs that are planted"
-	@$(GO) test -tags planted -run 'Planted' ./sim
+	@$(GO) test -tags planted -run 'Planted' ./sim ./cmd/holdfast
 	@internal/tools/fuzz $(FUZZTIME)
 	@echo "make test: all passed"
 
