@@ -35,6 +35,29 @@
 // operator or a clone breaks the lease promise, or the service began anew, gates
 // must do (lineage.go).
 //
+// # Who objects
+//
+//   - check_log.go, check_lock.go, check_request.go: an audit of the log, by
+//     rules of its own: invariants 2 to 7 of DESIGN §3, how locks close and open,
+//     and when a session, a grant or a closing may end at the earliest.
+//   - logbook.go: numbers rise (1), members that applied as much have the same
+//     state (8), nobody halts (9), and after the faults all come to rest.
+//   - check_client.go: the client gives up first (B10), lost is final, and a
+//     healthy session does not die of the service.
+//   - office.go, check_due.go: what must happen in time. Time counts while
+//     somebody leads whose office counts (B7). No bound is checked where many
+//     messages are late or lost.
+//   - check_shell.go, check_office.go: the log's clock, stalls, what a revoke in
+//     flight holds back, a node whose disk hangs, snapshots, offices.
+//   - check_orphan.go: a client leaves nothing behind of which it does not know.
+//   - check_history.go: porcupine looks for an order of one lock's grants, their
+//     ends, reads, and tries that found it taken. What nobody answered may lie
+//     anywhere from its call on, or nowhere.
+//   - judge.go: writes at the gates, and no two who believe that they hold.
+//
+// Some of these look into a server (its socket, its flight, its oldest write),
+// because what they forbid shows outside only when three things go wrong at once.
+//
 // # Where the shell differs from the real server
 //
 //   - A message is a unary call. There are no streams, so no attaching and no
