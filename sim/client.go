@@ -112,7 +112,7 @@ func (c *client) open() {
 	c.secrets++
 	var secret [32]byte
 	secret[0], secret[1], secret[2] = byte(c.id+1), byte(c.secrets), byte(c.secrets>>8)
-	secret[3] = byte(c.life)
+	secret[3], secret[4], secret[5] = byte(c.life), byte((c.id+1)>>8), byte((c.id+1)>>16) // a clone's ID is large
 	c.tryOpen(secret, 0)
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"holdfast/server/core"
+	"holdfast/server/replica"
 )
 
 // An office is how long the service was led by somebody whose office counts
@@ -84,16 +85,24 @@ func (o *office) count(w *world, runs bool) {
 func (w *world) connected(s *server) bool {
 	members, _ := s.m.State().Members()
 	voters, able := 0, 0
+	progress := s.m.Progress()
 	for _, m := range members {
 		if m.Learner {
 			continue
 		}
 		voters++
-		if o := w.serverOf(m.ID); o != nil && o.works() && w.joined(s, o) {
+		if o := w.serverOf(m.ID); o != nil && o.works() && w.joined(s, o) && w.follows(s, o, progress[m.ID]) {
 			able++
 		}
 	}
 	return s.works() && 2*able > voters
+}
+
+// follows reports whether a member has what its leader has applied, nearly: one
+// that was away for long gets that first, perhaps by a snapshot.
+func (w *world) follows(lead, o *server, p replica.Progress) bool {
+	const few = 30 // entries
+	return o == lead || !p.Snapshot && o.m.State().Index()+few >= lead.m.State().Index()
 }
 
 // allWork reports whether all servers work and reach each other.
