@@ -22,7 +22,7 @@ func (w *world) build() {
 	}
 	var voters []uint64
 	w.incarnation = 1
-	c := core.Config{Domain: [16]byte{1}, Incarnation: w.incarnation, Version: w.Release}
+	c := core.Config{Domain: domain, Incarnation: w.incarnation, Version: w.Release}
 	for i := range w.Servers {
 		id := uint64(i + 1)
 		voters = append(voters, id)

@@ -123,7 +123,7 @@ func (c *client) tryOpen(secret [32]byte, tries int) {
 	answered := false
 	var to *server
 	cmd := core.Open{
-		ID: core.SessionID(c.w.net.rng.Uint64() | 1), SecretHash: secret, Instance: [16]byte{byte(c.id + 1), byte(c.life)}, TTL: c.w.TTL,
+		ID: core.SessionID(c.w.net.rng.Uint64() | 1), SecretHash: secret, Instance: [16]byte{byte(c.id + 1), byte(c.life), byte((c.id + 1) >> 8)}, TTL: c.w.TTL,
 	}
 	again := func() {
 		if !answered {

@@ -55,6 +55,7 @@ const (
 	Upgrade                   // a server gets a release that knows a newer cluster version
 	Backup                    // an operator takes a backup
 	Restore                   // the service is lost, and restored from a backup
+	Copy                      // a backup is restored as a copy beside the service, with a domain of its own
 	Recover                   // all servers but one are lost, and it goes on alone
 	faults
 )
@@ -63,7 +64,7 @@ var faultNames = [faults]string{
 	"drop", "delay", "duplicate", "reorder", "partition", "cut-client", "slow-link", "lose-call", "repeat-call", "crash", "crash-all",
 	"kill", "shut-down", "disk-error", "disk-full", "disk-slow", "disk-hang", "stop-server", "stop-all", "stop-client", "stop-long",
 	"stop-in-step", "hold-write", "sleep", "freeze", "rate", "jump", "flap", "overload", "restart", "clone", "revoke-now", "revoke-ask",
-	"end-session", "transfer", "add-member", "remove-member", "wipe", "upgrade", "backup", "restore", "recover",
+	"end-session", "transfer", "add-member", "remove-member", "wipe", "upgrade", "backup", "restore", "copy", "recover",
 }
 
 // String returns the fault's name.
@@ -99,7 +100,7 @@ func drawRates(r *rand.Rand) (out Rates) {
 			out[f] = pick(r, 60, 240, 900)
 		}
 	}
-	if out[Restore] > 0 {
+	if out[Restore]+out[Copy] > 0 {
 		out[Backup] = max(out[Backup], 600) // a restore needs one
 	}
 	return out

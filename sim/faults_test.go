@@ -17,7 +17,7 @@ func alone(f Fault) Setup {
 	if f.ofMessages() {
 		s.Rates[f] = 20_000
 	}
-	if f == Restore {
+	if f == Restore || f == Copy {
 		s.Rates[Backup] = 3600
 	}
 	s.Release = 2

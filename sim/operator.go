@@ -42,6 +42,8 @@ func (w *world) order(f Fault, r *rand.Rand) {
 		w.backUp(r)
 	case Restore:
 		w.restore(r)
+	case Copy:
+		w.copyBeside(r)
 	case Recover:
 		w.recoverFrom(r)
 	}

@@ -108,7 +108,7 @@ func (r *resource) offer(t fence.Token, use fence.Use) error {
 		r.mark = t
 		return nil
 	}
-	v, err := fence.Judge(g, t.Domain, r.mark, t, use)
+	v, err := fence.Judge(g, domain, r.mark, t, use)
 	if v == fence.Raise {
 		r.mark = t
 	}

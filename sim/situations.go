@@ -43,7 +43,7 @@ func Situations() []Situation {
 		SilentNode, SnapshotSent, SnapshotOverGap, DrainAfterStall, DrainFinds, UnknownOutcome, DeposedWithExpiry, DeposedWithRevoke,
 		TwoLeaders, MemberRemoved, GrantedAndEnded, GrantedAndCancelled, ClearAndExpire, ExpiryVoided, ExpiredByAnother, FromTheLane,
 		SettledCopy, CopyAfterCancel, CancelFirst, OpenFound, RunTaken, BehindTheSeal, ClosedWithWaiters, RefusedInQueue,
-		MaximumReached, RevokeAcknowledged, RevokeForced, ClientFirst, ZombieRefused, MemberJoined, BegunAnew, FalseRetry, CloneHeld, ValueByToken, ValueRefused, PassedOn,
+		MaximumReached, RevokeAcknowledged, RevokeForced, ClientFirst, ZombieRefused, MemberJoined, BegunAnew, FalseRetry, CloneHeld, ValueByToken, ValueRefused, PassedOn, CopyRefused,
 	}
 }
 
