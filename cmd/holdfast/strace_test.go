@@ -155,6 +155,7 @@ func TestSystemCallFailsInAStart(t *testing.T) {
 	p.take(t, client, "before", 20)
 	kill(s.cmd.Process.Pid, unix.SIGKILL) // with its sessions alive
 	s.wait()
+	serve[4] = s.addr
 	group := filepath.Join(data, "group-0000000000000001")
 	segment := onlySegment(t, filepath.Join(group, "wal"))
 	for _, c := range []struct{ fault, path, says string }{
@@ -171,7 +172,7 @@ func TestSystemCallFailsInAStart(t *testing.T) {
 		call, _, _ := strings.Cut(c.fault, ":")
 		out := filepath.Join(t.TempDir(), "strace")
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		cmd := exec.CommandContext(ctx, "strace", append([]string{"-f", "-o", out, "-P", c.path, "-e", "trace=" + call, "-e", "inject=" + c.fault, binary(t)}, serve...)...)
+		cmd := exec.CommandContext(ctx, "strace", append([]string{"-f", "--seccomp-bpf", "-o", out, "-P", c.path, "-e", "trace=" + call, "-e", "inject=" + c.fault, binary(t)}, serve...)...)
 		cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // also the server, if it serves
