@@ -109,6 +109,30 @@ func TestWhatIsWrongIsSeen(t *testing.T) {
 	}
 }
 
+// A long history of a contended lock, with many grants that expired, is decided
+// soon.
+func TestALongHistoryIsDecided(t *testing.T) {
+	h := newHistory()
+	for i := range int64(20_000) {
+		op := fmt.Sprint("a", i)
+		records := []record{
+			{At: ms(10*i + 1), Kind: kindAcquire, Op: op, Task: op, Lock: "l"},
+			{At: ms(10*i + 75), Kind: kindGranted, Op: op, Number: uint64(i + 1), Until: ms(10*i + 80)},
+			{At: ms(10*i + 78), Kind: kindRelease, Op: op},
+			{At: ms(10*i + 82), Kind: kindReleased, Op: op, Result: resultDone},
+		}
+		for _, r := range records[:4-2*(i%2)] { // each second one is killed
+			if err := h.add(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var j judge
+	if h.linearizable(&j, time.Minute) != 1 || len(j.violations) > 0 {
+		t.Errorf("%v, undecided: %v", j.violations, j.undecided)
+	}
+}
+
 // What a killed client did not note may have happened or not.
 func TestUnknownOutcomesAreUnknown(t *testing.T) {
 	for name, spoil := range map[string]func(*scene){

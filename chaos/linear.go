@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -27,12 +28,16 @@ type lockState struct {
 type step struct {
 	what   string // acquire, end, get
 	number uint64 // get: 0 says that nobody held it
+	// acquire: the next lower number of which anything is known. All of these
+	// take effect, and in their order; saying so spares the search from trying
+	// others.
+	after uint64
 }
 
 func apply(s lockState, in step) (bool, lockState) {
 	switch in.what {
 	case "acquire":
-		return !s.held && in.number > s.last, lockState{held: true, number: in.number, last: in.number}
+		return !s.held && in.after == s.last, lockState{held: true, number: in.number, last: in.number}
 	case "end":
 		return s.held && s.number == in.number, lockState{last: s.last}
 	default:
@@ -67,7 +72,7 @@ func (h *history) operations(lock string, j *judge) []porcupine.Operation {
 			unknown = append(unknown, o)
 		default:
 			told[o.number] = true
-			add(step{"acquire", o.number}, o.asked, o.granted)
+			add(step{what: "acquire", number: o.number}, o.asked, o.granted)
 			from, to := o.until, int64(math.MaxInt64)
 			if o.release != 0 {
 				from = min(o.until, o.release)
@@ -75,7 +80,7 @@ func (h *history) operations(lock string, j *judge) []porcupine.Operation {
 					to = o.released
 				}
 			}
-			add(step{"end", o.number}, max(from, o.asked), to)
+			add(step{what: "end", number: o.number}, max(from, o.asked), to)
 		}
 	}
 	seen := map[uint64]int64{} // number that nobody was told → when it was first read
@@ -83,7 +88,7 @@ func (h *history) operations(lock string, j *judge) []porcupine.Operation {
 		if g.lock != lock || g.ended == 0 {
 			continue
 		}
-		add(step{"get", g.number}, g.began, g.ended)
+		add(step{what: "get", number: g.number}, g.began, g.ended)
 		if at, was := seen[g.number]; !told[g.number] && (!was || g.ended < at) {
 			seen[g.number] = g.ended
 		}
@@ -96,10 +101,28 @@ func (h *history) operations(lock string, j *judge) []porcupine.Operation {
 		if asked == until {
 			j.object("linearizable", "%s: number %d was read, and nobody can have been granted it", lock, number)
 		}
-		add(step{"acquire", number}, asked, until)
-		add(step{"end", number}, asked, math.MaxInt64)
+		add(step{what: "acquire", number: number}, asked, until)
+		add(step{what: "end", number: number}, asked, math.MaxInt64)
 	}
+	inOrder(ops)
 	return ops
+}
+
+// inOrder tells each acquire which one is before it.
+func inOrder(ops []porcupine.Operation) {
+	var all []*porcupine.Operation
+	for i := range ops {
+		if ops[i].Input.(step).what == "acquire" {
+			all = append(all, &ops[i])
+		}
+	}
+	number := func(o *porcupine.Operation) uint64 { return o.Input.(step).number }
+	slices.SortFunc(all, func(a, b *porcupine.Operation) int { return cmp.Compare(number(a), number(b)) })
+	for i, o := range all[min(1, len(all)):] {
+		in := o.Input.(step)
+		in.after = number(all[i])
+		o.Input = in
+	}
 }
 
 // linearizable checks each lock, for so long at most.
