@@ -163,33 +163,42 @@ func (w *world) snapshot(staged bool) error {
 	return w.s.SaveSnapshot(sn)
 }
 
-// TestCasebookC05_EveryStepFailsOnce: whichever step fails, the store takes no
-// further call, and reopening finds all that was acknowledged.
-func TestCasebookC05_EveryStepFailsOnce(t *testing.T) {
-	work := func(w *world) error {
-		for round := range 3 {
-			for range 10 {
-				w.last++
-				e := entry(w.last, 1, fmt.Sprint(w.last, strings.Repeat("x", 700)))
-				if err := w.s.Append(nil, []*raftpb.Entry{e}, nil); err != nil {
-					w.last--
-					return err
-				}
-				w.entries[w.last] = string(e.GetData())
-				if err := w.s.Append(hardState(1, 1, w.last), nil, nil); err != nil {
-					return err
-				}
+// everyCall makes all calls of the store until one fails.
+func (w *world) everyCall() error {
+	for round := range 3 {
+		for range 10 {
+			w.last++
+			e := entry(w.last, 1, fmt.Sprint(w.last, strings.Repeat("x", 700)))
+			if err := w.s.Append(nil, []*raftpb.Entry{e}, nil); err != nil {
+				w.last--
+				return err
 			}
-			if err := w.snapshot(round == 1); err != nil {
+			w.entries[w.last] = string(e.GetData())
+			if err := w.s.Append(hardState(1, 1, w.last), nil, nil); err != nil {
 				return err
 			}
 		}
-		return w.s.Probe()
+		if err := w.snapshot(round == 1); err != nil {
+			return err
+		}
 	}
+	if err := w.s.Append(hardState(2, 1, w.last), nil, nil); err != nil { // a vote
+		return err
+	}
+	if err := w.s.Append(hardState(2, 1, w.last+5), []*raftpb.Entry{entry(w.last+6, 2, "x")}, snapshotAt(w.last+5, 2, "r")); err != nil {
+		return err
+	}
+	w.last += 6
+	return w.s.Probe()
+}
+
+// TestCasebookC05_EveryStepFailsOnce: each step that any call takes fails once: the store takes no
+// further call, and reopening finds all that was acknowledged.
+func TestCasebookC05_EveryStepFailsOnce(t *testing.T) {
 	steps := map[string]int{}
 	count := newWorld(t)
 	count.s.fault = func(step string) error { steps[step]++; return nil }
-	if err := work(count); err != nil {
+	if err := count.everyCall(); err != nil {
 		t.Fatal(err)
 	}
 	if len(steps) != 7 {
@@ -197,7 +206,7 @@ func TestCasebookC05_EveryStepFailsOnce(t *testing.T) {
 	}
 	broken := errors.New("input/output error")
 	for step, n := range steps {
-		for _, at := range []int{1, (n + 1) / 2, n} {
+		for at := 1; at <= n; at++ {
 			w := newWorld(t)
 			seen := 0
 			w.s.fault = func(s string) error {
@@ -209,7 +218,7 @@ func TestCasebookC05_EveryStepFailsOnce(t *testing.T) {
 				}
 				return nil
 			}
-			err := work(w)
+			err := w.everyCall()
 			if !errors.Is(err, ErrPoisoned) || !errors.Is(err, broken) {
 				t.Fatalf("%s %d: %v", step, at, err)
 			}
