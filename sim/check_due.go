@@ -30,6 +30,7 @@ type dueItem struct {
 	lock   string
 	grant  uint64
 	served time.Duration // of offices, when it began
+	office int           // how many there had been
 	within time.Duration
 }
 
@@ -40,7 +41,7 @@ func newDues(j *judge) *dues { return &dues{j: j} }
 func (d *dues) expect(kind dueKind, lock string, grant uint64, within core.Clock) {
 	d.drop(kind, lock, grant)
 	d.j.sampleOffice()
-	d.open = append(d.open, dueItem{kind, lock, grant, d.j.office.served, time.Duration(within)})
+	d.open = append(d.open, dueItem{kind, lock, grant, d.j.office.served, d.j.office.offices, time.Duration(within)})
 }
 
 // met says that it was done, or is not due any more.
@@ -58,10 +59,12 @@ func (d *dues) drop(kind dueKind, lock string, grant uint64) {
 	d.open = slices.DeleteFunc(d.open, func(i dueItem) bool { return i.kind == kind && i.lock == lock && i.grant == grant })
 }
 
-// check objects if it is late (B7 says how time without a leader counts).
+// check objects if it is late (B7 says how time without a leader counts). Each
+// office takes with it what its clock ran since the latest tick of the log (B6).
 func (d *dues) check(i dueItem) {
 	w := d.j.w
-	if took := d.j.office.served - i.served; took > i.within+w.late(i.within) && !w.garbled() {
+	lost := time.Duration(d.j.office.offices-i.office) * max(w.TTL/32, 100*time.Millisecond)
+	if took := d.j.office.served - i.served; took > i.within+w.late(i.within)+lost && !w.garbled() {
 		d.j.object(Late, "to %s %s (grant %d) was due within %v of a leader's time, and has taken %v", dueNames[i.kind], i.lock, i.grant, i.within, took)
 	}
 }

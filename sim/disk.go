@@ -71,6 +71,7 @@ type disk struct {
 
 	full fullness      // a fault: how little space there is
 	slow time.Duration // a fault: added to each call
+	lags bool          // the call under way began when it was slow
 	hung int           // a fault: no call returns
 	fail callKinds     // a fault: the next call of these kinds fails
 }
@@ -152,7 +153,7 @@ func (d *disk) work() {
 		d.jobs = d.jobs[1:]
 		d.jobs[0].append, d.jobs[0].merged = &joined, merged
 	}
-	d.busy = true
+	d.busy, d.lags = true, d.slow > 0
 	life := d.s.life
 	d.s.w.after(between(d.rng, 30*time.Microsecond, 500*time.Microsecond)+d.slow, func() { d.finish(life) })
 }
@@ -168,7 +169,7 @@ func (d *disk) finish(life uint64) {
 	}
 	j := d.jobs[0]
 	d.jobs = d.jobs[1:]
-	d.busy = false
+	d.busy, d.lags = false, false
 	kinds := d.kinds(j)
 	switch {
 	case j.space:
@@ -308,6 +309,7 @@ func (d *disk) crash(power bool) {
 	if power && !d.stopped {
 		d.loseUnsynced()
 	}
+	d.lags = false
 	d.jobs, d.done, d.busy, d.broken, d.stopped, d.fail = nil, nil, false, false, false, 0
 }
 

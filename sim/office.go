@@ -21,6 +21,8 @@ type office struct {
 	// when all servers have worked and reached each other.
 	stretch time.Duration
 	whole   time.Duration
+	// offices is how many there were.
+	offices int
 	// counted is as B7 counts: an office that lasts for long enough counts
 	// from its beginning; run is how long this one has lasted.
 	counted, run time.Duration
@@ -49,6 +51,7 @@ func (j *judge) sampleOffice() {
 	}
 	if term := lead.m.Role().Term; lead != o.leader || term != o.term {
 		o.leader, o.term, o.since, o.good, o.run, o.ran = lead, term, w.now, false, 0, false
+		o.offices++
 	}
 	runs := w.connected(lead) && !lead.slow && !lead.handing(lead.time())
 	o.count(w, runs)
@@ -122,7 +125,7 @@ func (w *world) allWork() bool {
 
 // works reports whether nothing keeps a server from doing its work now.
 func (s *server) works() bool {
-	return s.up && s.still == 0 && !s.silent && !s.low && s.disk.hung == 0 && s.disk.slow == 0 && s.disk.fail == 0
+	return s.up && s.still == 0 && !s.silent && !s.low && s.disk.hung == 0 && s.disk.slow == 0 && !s.disk.lags && s.disk.fail == 0
 }
 
 // joined reports whether two servers reach each other at full speed.
