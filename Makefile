@@ -91,7 +91,7 @@ sim-planted: ## every rule of docs/PROTOCOL.md taken out of the simulator once: 
 fuzz: ## every fuzz target for a minute
 	internal/tools/fuzz 1m
 
-soak: build ## the long forms: 200 kills of the server, full sizes of the casebook; then new worlds until stopped, or for SIMMINUTES
+soak: build ## the long forms: 200 kills of the server, 10,000 cuts of its log, full sizes of the casebook; then new worlds until stopped, or for SIMMINUTES
 	HOLDFAST_SOAK=1 $(GO) test -race -timeout 120m ./...
 	$(BIN) sim $(if $(SIMMINUTES),--minutes $(SIMMINUTES))
 
