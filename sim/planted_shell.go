@@ -58,7 +58,7 @@ func (d *disk) cutEarly() {
 	for _, j := range d.jobs {
 		i, have := j.snapshot.GetMetadata().GetIndex(), d.snap.GetMetadata().GetIndex()
 		if j.snapshot != nil && i > have && i-have <= uint64(len(d.entries)) {
-			d.entries = d.entries[i-have:]
+			d.entries, d.jobs = d.entries[i-have:], nil
 			return
 		}
 	}
