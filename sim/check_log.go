@@ -51,6 +51,7 @@ type entryBook struct {
 	ended    map[core.SessionID]bool  // by any command
 	cleared  map[core.SessionID]bool  // named by a clear
 	left     []core.Notice            // of requests that left a queue, in order
+	settled  map[place]bool           // requests that waited, and got an outcome by some command
 	granted  map[core.SessionID]bool  // got something
 	shared   map[core.Revision]uint64 // how many shared grants
 }
@@ -91,7 +92,10 @@ func (a *audit) look(e replica.Applied, clock core.Clock) {
 		term: e.Entry.Term, clock: clock,
 		asker: map[uint64]place{}, direct: map[uint64]bool{}, released: map[uint64]core.Release{}, revoked: map[uint64]core.Revoke{},
 		now: map[uint64]bool{}, dropped: map[uint64]bool{}, cancels: map[place]bool{}, expired: map[core.SessionID]bool{}, ended: map[core.SessionID]bool{}, cleared: map[core.SessionID]bool{},
-		granted: map[core.SessionID]bool{}, shared: map[core.Revision]uint64{},
+		granted: map[core.SessionID]bool{}, shared: map[core.Revision]uint64{}, settled: map[place]bool{},
+	}
+	for _, n := range e.Did.Notices {
+		a.entry.settled[place{n.Session, n.Request}] = true
 	}
 	for i, c := range e.Entry.Commands {
 		if i < len(e.Did.Results) {

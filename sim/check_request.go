@@ -31,7 +31,9 @@ func (a *audit) acquire(c core.Acquire, r core.Result) {
 		if r.Status != core.Settled {
 			a.j.object(OneRequest, "request %v of session %d is an old one, and has the result %d", c.Request, a.j.short(c.Session), r.Status)
 		}
-	case old != nil && c.Request.N > old.n && old.status == core.Waiting:
+	case old != nil && c.Request.N > old.n && old.status == core.Waiting &&
+		// Of a notice it is not known which command of the entry led to it.
+		(r.Status == core.Refused || !a.entry.settled[place{c.Session, core.Request{Lane: c.Request.Lane, N: old.n}}]):
 		if r.Status != core.Refused {
 			a.j.object(OneRequest, "request %v of session %d has the result %d, and number %d of its lane waits", c.Request, a.j.short(c.Session), r.Status, old.n)
 		}
