@@ -23,9 +23,8 @@ type fault struct {
 // A blow is one fault as it happens. What it claimed is freed when it is over.
 type blow struct {
 	*run
-	rng    *rand.Rand
-	frees  []func()
-	detail string
+	rng   *rand.Rand
+	frees []func()
 }
 
 // errTaken says that another fault has what this one needs, or that there is no

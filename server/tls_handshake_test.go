@@ -40,7 +40,7 @@ func TestFailedHandshakesAreToldOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c == nil {
-				_, err = raw.Write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+				_, _ = raw.Write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 			} else {
 				conn := tls.Client(raw, c)
 				if err = conn.HandshakeContext(t.Context()); err == nil {

@@ -57,7 +57,7 @@ func (w *world) build() {
 // makeServer makes a machine for a server, whose ID was never used before.
 func (w *world) makeServer(r *rand.Rand) *server {
 	w.lastID++
-	s := &server{id: w.lastID, inc: w.incarnation, installed: w.Release, rng: stream(w.Seed, fmt.Sprint("server", w.lastID))}
+	s := &server{id: w.lastID, inc: w.incarnation, installed: w.Release, rng: stream(w.Seed, fmt.Sprint("server", w.lastID)), ids: stream(w.Seed, fmt.Sprint("sessions of server", w.lastID))}
 	s.process = process{w: w, name: fmt.Sprint("server ", s.id)}
 	s.clock = clock{read: between(r, time.Second, time.Hour), skew: w.drawSkew(r.IntN)}
 	s.disk = &disk{s: s, rng: stream(w.Seed, fmt.Sprint("disk", s.id))}

@@ -22,12 +22,10 @@ type script struct {
 // same, with retry-failed) and "most" (a maximum hold of a second).
 func newScript() *script {
 	w := newWorld(Setup{Seed: 1, TTL: time.Second, Margin: 100 * time.Millisecond, Tick: 100 * time.Millisecond}, nil)
-	for _, l := range []*lockPlan{
+	w.locks = append(w.locks, []*lockPlan{
 		{name: "plain"}, {name: "shared", shares: true}, {name: "two", limit: 2}, {name: "delay", delay: time.Second},
 		{name: "once", oncePer: time.Second}, {name: "retry", oncePer: time.Second, retryFailed: true}, {name: "most", maxHold: time.Second},
-	} {
-		w.locks = append(w.locks, l)
-	}
+	}...)
 	return &script{w: w}
 }
 

@@ -123,7 +123,7 @@ func (c *client) tryOpen(secret [32]byte, tries int) {
 	answered := false
 	var to *server
 	cmd := core.Open{
-		ID: core.SessionID(c.w.net.rng.Uint64() | 1), SecretHash: secret, Instance: [16]byte{byte(c.id + 1), byte(c.life), byte((c.id + 1) >> 8)}, TTL: c.w.TTL,
+		SecretHash: secret, Instance: [16]byte{byte(c.id + 1), byte(c.life), byte((c.id + 1) >> 8)}, TTL: c.w.TTL,
 	}
 	again := func() {
 		if !answered {
@@ -144,10 +144,7 @@ func (c *client) tryOpen(secret [32]byte, tries int) {
 			c.in(between(c.rng, time.Millisecond, 50*time.Millisecond), again)
 		default:
 			answered, c.opening = true, false
-			id := cmd.ID
-			if a.result.Session != 0 {
-				id = a.result.Session
-			}
+			id := a.result.Session
 			if a.found != 0 {
 				id = a.found
 			}

@@ -120,11 +120,6 @@ func (n *network) line(from, to *process) *line {
 	return l
 }
 
-// send is carry for what no fault singles out.
-func (n *network) send(from, to *process, arrive, lost func()) {
-	n.carry(anyExchange, from, to, arrive, lost)
-}
-
 // carry brings a message to its receiver: arrive happens at that end, even if
 // the process there is down or stands still; lost, if not nil, tells the sender,
 // sometimes, that it did not arrive.

@@ -188,6 +188,10 @@ func (s *server) acceptCommand(m message) {
 		s.reply(m, answer{retry: true})
 		return
 	}
+	if open, ok := m.cmd.(core.Open); ok { // each copy gets an ID of its own (B12)
+		open.ID = core.SessionID(s.ids.Uint64() | 1)
+		m.cmd = open
+	}
 	p := proposal{cmd: m.cmd, audit: m.audit, call: &m}
 	if isUrgent {
 		s.urgent = append(s.urgent, p)

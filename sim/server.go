@@ -29,6 +29,7 @@ var (
 type server struct {
 	process
 	rng  *rand.Rand
+	ids  *rand.Rand // of sessions
 	disk *disk
 	id   uint64 // of its data; a wiped machine gets a new one
 	gone bool   // it was removed, or lost its data, and does not come back
