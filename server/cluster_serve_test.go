@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -203,35 +204,33 @@ func TestNotReadyUntilFounded(t *testing.T) {
 		_, err := Start(ctx, Config{Listen: addr, Dir: t.TempDir(), Tick: clusterTick, Logger: quietLog, Cluster: ClusterConfig{Name: "a", PeerListen: list[0].Addr, Founders: list}})
 		ended <- err
 	}()
-	hc := &http.Client{Timeout: time.Second}
-	w := &world{t: t}
-	w.until("it says whom it waits for", func() bool {
-		res, err := hc.Get("http://" + addr + "/readyz")
-		if err != nil {
-			return false
-		}
-		defer res.Body.Close()
-		text := make([]byte, 200)
-		n, _ := res.Body.Read(text)
-		return res.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(text[:n]), "b does not answer")
-	})
-	w.alive(addr)
+	(&world{t: t}).waits(addr, "b does not answer")
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("it started")
 	}
 }
 
-// alive checks that a node which waits for others is not taken for a dead one.
-func (w *world) alive(addr string) {
+// waits waits until a node that is not ready says why, and checks that it is
+// not taken for a dead one.
+func (w *world) waits(addr, why string) {
 	w.t.Helper()
-	res, err := http.Get("http://" + addr + "/healthz")
-	if err != nil {
-		w.t.Fatal(err)
+	hc := &http.Client{Timeout: time.Second}
+	get := func(path string) (status int, text string, err error) {
+		res, err := hc.Get("http://" + addr + path)
+		if err != nil {
+			return 0, "", err
+		}
+		defer res.Body.Close()
+		b, err := io.ReadAll(res.Body)
+		return res.StatusCode, string(b), err
 	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		w.t.Errorf("/healthz of a node that waits: %d", res.StatusCode)
+	w.until("it says what it waits for", func() bool {
+		status, text, err := get("/readyz")
+		return err == nil && status == http.StatusServiceUnavailable && strings.Contains(text, why)
+	})
+	if status, _, err := get("/healthz"); err != nil || status != http.StatusOK {
+		w.t.Errorf("/healthz of a node that waits: %d, %v", status, err)
 	}
 }
 
@@ -246,19 +245,7 @@ func TestNotReadyUntilAdded(t *testing.T) {
 		_, err := Start(ctx, Config{Listen: addr, Dir: t.TempDir(), Tick: clusterTick, Logger: quietLog, Cluster: ClusterConfig{Name: "d", PeerListen: freeAddress(t), Join: []string{freeAddress(t)}}})
 		ended <- err
 	}()
-	hc := &http.Client{Timeout: time.Second}
-	w := &world{t: t}
-	w.until("it says what it waits for", func() bool {
-		res, err := hc.Get("http://" + addr + "/readyz")
-		if err != nil {
-			return false
-		}
-		defer res.Body.Close()
-		text := make([]byte, 200)
-		n, _ := res.Body.Read(text)
-		return res.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(string(text[:n]), "not ready: this node waits to be added to a cluster: ")
-	})
-	w.alive(addr)
+	(&world{t: t}).waits(addr, "not ready: this node waits to be added to a cluster: ")
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("it started")
